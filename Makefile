@@ -79,7 +79,8 @@ audit: setup ## check the locked packages: hashes, known-bad versions, and pip-a
 lock: ## renew the hashed locks (needs uv)
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 pyproject.toml -o requirements.lock
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra mcp pyproject.toml -o requirements-mcp.lock
-	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra mcp --extra dev pyproject.toml -o requirements-dev.lock
+	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra otel pyproject.toml -o requirements-otel.lock
+	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra mcp --extra otel --extra dev pyproject.toml -o requirements-dev.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -133,7 +133,19 @@ def id_pattern(prefix: str) -> re.Pattern[str]:
     return re.compile(rf"{prefix}[0-9a-z]{{26}}")
 
 
+def ulid_number(text: str) -> int | None:
+    """Return the 128 bits of a ULID; None if it is none."""
+    if len(text) != ULID_LENGTH or not text.isascii() or text.translate(_NOTHING):
+        return None
+    number = int(text.translate(_BASE_32), 32)
+    return None if number >> 128 else number
+
+
+ULID_LENGTH = 26
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+# The digits that `int` knows, and a table that leaves nothing of a ULID.
+_BASE_32 = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
+_NOTHING = dict.fromkeys(map(ord, _ALPHABET))
 # Two digits at a time: ids are made several times for each request.
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _40_BITS = (1 << 40) - 1

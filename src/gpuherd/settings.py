@@ -138,6 +138,10 @@ class Settings(BaseModel):
     create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
     reclaim_notice_s: float = _named("GPUHERD_RECLAIM_NOTICE", 3600.0, ge=0, le=604_800)
     max_replacements: int = _named("GPUHERD_MAX_REPLACEMENTS", 10, ge=1, le=1000)
+    otlp_endpoint: Annotated[Address | None, BeforeValidator(_no_blank)] = _named(
+        "GPUHERD_OTLP_ENDPOINT", None
+    )
+    trace_ratio: float = _named("GPUHERD_TRACE_RATIO", 1.0, ge=0, le=1)
     mcp_ask_above_usd: Decimal = _named("GPUHERD_MCP_ASK_ABOVE", Decimal("0.50"), ge=0, le=1_000_000)
     disk_price_usd: Decimal = _named("GPUHERD_DISK_PRICE", Decimal("0.005"), ge=0, le=10)
     free_disk_gb: int = _named("GPUHERD_FREE_DISK", 60, ge=0, le=1_000_000)

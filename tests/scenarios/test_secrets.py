@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.support.processes.collector import Collector, collector
 from tests.support.processes.services import KEY, Novita, Process, Receiver, Server
 
 pytestmark = pytest.mark.processes
@@ -85,10 +87,19 @@ def files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks: Receiver) -> None:
+@pytest.fixture
+async def traces() -> AsyncIterator[Collector]:
+    async with collector() as it:
+        yield it
+
+
+async def test_no_secret_is_found_anywhere(
+    tmp_path: Path, novita: Novita, hooks: Receiver, traces: Collector
+) -> None:
     mail = {"GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9"}
     mail["GPUHERD_SMTP_FROM"] = "gpuherd@example.com"
-    server = Server(tmp_path, novita, LOG_LEVEL="debug", GPUHERD_SECRETS_KEY=SECRETS_KEY_CANARY, **mail)
+    settings = {"LOG_LEVEL": "debug", "GPUHERD_SECRETS_KEY": SECRETS_KEY_CANARY, **mail}
+    server = Server(tmp_path, novita, GPUHERD_OTLP_ENDPOINT=traces.url, **settings)
     await server.start()
     refusal = {"kind": "refuse", "status": 401, "count": 2, "reason": "UNAUTHORIZED"}
     await novita.control("POST", "faults", refusal)
@@ -155,6 +166,10 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     assert CHAT_CANARY.encode() not in server.process.log.read_bytes()
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
     haystack += (tmp_path / "copy.db").read_bytes()
+    exported = b"".join(traces.got)
+    haystack += exported
+    assert CHAT_CANARY.encode() not in exported and hooks.url.encode() not in exported
+    assert {"rental", "novita create", "webhook try"} <= {it.name for it in traces.spans()}
     secrets: tuple[str, ...] = (SECRETS_KEY_CANARY, VARIABLE_CANARY, NAMED_CANARY, NAMED_CANARY[:14])
     secrets += (NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
     secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])

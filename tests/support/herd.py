@@ -20,7 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.metrics.metered_leases import MeteredLeases, meter_status
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases
 from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
@@ -49,6 +49,7 @@ from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.ports import Ports, StorePorts, Values
+from gpuherd.bootstrap.stores import on_saved
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import PortMapping
@@ -63,6 +64,8 @@ from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.egress import EgressFailure
 from gpuherd.ports.metrics import Meter, MetricsPage, NullMeter
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.ports.webhooks import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.simulator.cloud import SimulatedCloud
@@ -243,6 +246,7 @@ class Herd:
         settling: SettlingPolicy | None = None,
         max_wait: timedelta = timedelta(seconds=1200),
         meter: Meter | None = None,
+        tracer: Tracer | None = None,
         unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX,
         look_every: timedelta = OBSERVE,
     ):
@@ -260,6 +264,7 @@ class Herd:
         self.notifier = FakeNotifier()
         self.prober = FakeProber(clock)
         self.meter = meter or NullMeter()
+        self.tracer = tracer or NullTracer()
         self.hub = ChangeHub(clock)
         self.history = StoreHistory(clock)
         self.history.subscribe(self.hub.everything_changed)
@@ -282,6 +287,7 @@ class Herd:
             rng=self.rng,
             ids=self.ids,
             meter=self.meter,
+            tracer=self.tracer,
             breaker_state=lambda: self.breaker_state,
             metrics_page=_metrics_page(self.meter),
             is_ready=lambda: True,
@@ -334,7 +340,7 @@ class Herd:
         clock, changed = self.clock, self.hub.changed
         self.database = database = self.new_database(path)
         flags = SqlFlags(database)
-        instances = SqlInstances(database, clock, changed, partial(meter_status, self.meter))
+        instances = SqlInstances(database, clock, changed, on_saved(self.meter, self.tracer))
         sql_leases = SqlInstanceLeases(database, clock, self.ids, changed)
         sql_leases.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)

@@ -502,11 +502,11 @@ WIRE = (
     Safeguard(
         "a change goes out once",
         "adapters/novita/transport.py",
-        "            return await self._attempt(_Call(path, send, turns, may_probe))\n",
+        '            return await self._attempt(_Call("POST", path, send, turns, may_probe))\n',
         "            try:\n"
-        "                return await self._attempt(_Call(path, send, turns, may_probe))\n"
+        '                return await self._attempt(_Call("POST", path, send, turns, may_probe))\n'
         "            except NoReply:\n"
-        "                return await self._attempt(_Call(path, send, turns, may_probe))\n",
+        '                return await self._attempt(_Call("POST", path, send, turns, may_probe))\n',
         (EXCHANGE, "tests/adapters/novita/test_transport.py"),
     ),
     Safeguard(

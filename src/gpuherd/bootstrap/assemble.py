@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuherd.adapters.tracing.traced_leases import TracedLeases
 from gpuherd.bootstrap.parts.budgets import build_budgets, build_review
 from gpuherd.bootstrap.parts.costs import build_cost_events, build_costs
 from gpuherd.bootstrap.parts.idleness import build_watch_use
@@ -20,6 +21,7 @@ from gpuherd.bootstrap.parts.status import build_health, build_overview
 from gpuherd.bootstrap.parts.volumes import build_volumes
 from gpuherd.bootstrap.parts.webhooks import build_delivery, build_webhooks
 from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.domain.fast_replace import replace
 from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.budgets.review import ReviewBudgets
@@ -41,6 +43,7 @@ from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.jobs.run import Handler, RunJob
 from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.jobs.traced_handler import TracedHandler
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.secrets.manage import ManageSecrets
 from gpuherd.usecases.secrets.rotate import RotateSecrets
@@ -66,6 +69,8 @@ class Parts(Shared):
 
 def assemble(ports: Ports, values: Values) -> Parts:
     """Return all parts of a service, put together; nothing runs yet and nothing was read."""
+    if ports.tracer.is_on:
+        ports = _traced(ports)
     stores, clock = ports.stores, ports.clock
     shared = build_shared(ports, values)
     advance = build_advance(ports, values, shared)
@@ -75,6 +80,9 @@ def assemble(ports: Ports, values: Values) -> Parts:
         CHECK_HEALTH: build_health_round(ports, shared, advance.apply_step),
         SEND_WEBHOOK: build_delivery(ports, shared, gate),
     }
+    if ports.tracer.is_on:
+        for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
+            handlers[kind] = TracedHandler(handlers[kind], ports.tracer)
     cost_events = build_cost_events(ports, shared)
     costs = build_costs(ports, cost_events)
     return Parts(
@@ -91,6 +99,11 @@ def assemble(ports: Ports, values: Values) -> Parts:
         review_budgets=build_review(ports, values, shared),
         plane=_plane(ports, values, shared, costs),
     )
+
+
+def _traced(ports: Ports) -> Ports:
+    leases = TracedLeases(ports.stores.instance_leases, ports.tracer, ports.clock)
+    return replace(ports, stores=replace(ports.stores, instance_leases=leases))
 
 
 def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) -> Plane:
@@ -145,6 +158,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         clock=clock,
         ids=ports.ids,
         meter=ports.meter,
+        tracer=ports.tracer,
         metrics=ports.metrics_page(build_metric_sources(ports, shared, caches, feed)),
         is_ready=ports.is_ready,
         replicas=ports.live_replicas,

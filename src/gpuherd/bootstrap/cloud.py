@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import structlog
 
 from gpuherd.adapters.novita.billing import NovitaBilling
+from gpuherd.adapters.novita.call_span import call_span
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.metrics import NovitaMetrics
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
@@ -19,6 +21,8 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.cloud import Cloud, NetworkVolumes
 from gpuherd.ports.costs import ProviderBilling
 from gpuherd.ports.metrics import Meter, NullMeter
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.ports.use import UseMetrics
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import Lane, RateLimiter
@@ -51,6 +55,8 @@ class CloudLink:
     # Sets the meter that counts each call from now on.
     set_meter: Callable[[Meter], None]
     close: Callable[[], Awaitable[None]]
+    # Sets the tracer that is told of each call from now on.
+    set_tracer: Callable[[Tracer], None] = lambda _: None
     # The machines of a simulated cloud are on this very host, so probes must be let through to it.
     machines_on_loopback: bool = False
     # What replicas share, with the limits behind each limiter; none where there is no limit of our own.
@@ -77,7 +83,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         CircuitBreaker(clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s)
         for _ in range(2)
     )
-    calls = _CallRecorder()
+    calls = _CallRecorder(clock)
     transport = NovitaTransport(
         base_url,
         api_key,
@@ -103,6 +109,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         limiters,
         calls.set_meter,
         cloud.close,
+        set_tracer=calls.set_tracer,
         breaker=breaker,
         limits=_limits(settings),
     )
@@ -132,11 +139,19 @@ def _limits(settings: Settings) -> dict[str, Limit]:
 class _CallRecorder:
     """Takes note of every call that goes over the link."""
 
+    clock: Clock
     meter: Meter = field(default_factory=NullMeter)
+    tracer: Tracer = field(default_factory=NullTracer)
 
     def set_meter(self, meter: Meter) -> None:
         self.meter = meter
 
+    def set_tracer(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+
     def record(self, call: CallRecord) -> None:
         self.meter.upstream_call(call.endpoint, call.outcome, call.duration_s)
+        if self.tracer.is_on:
+            now = self.clock.now()
+            self.tracer.record(call_span(call, now - timedelta(seconds=call.duration_s), now))
         log.debug("novita.call", **vars(call))

@@ -30,6 +30,8 @@ from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica, SharedLimits
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.ports.use import ActivityProbe, UseMetrics
 from gpuherd.ports.webhooks import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
@@ -103,6 +105,7 @@ class Ports:
     rng: Random
     ids: Ids
     meter: Meter
+    tracer: Tracer = field(default_factory=NullTracer)
     breaker_state: Callable[[], str]
     # Makes the page that is scraped, from what can be asked at the moment of the scrape.
     metrics_page: Callable[[MetricSources], MetricsPage]

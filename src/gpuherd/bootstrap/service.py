@@ -31,6 +31,7 @@ from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.secrets_keys import secrets_keys
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
+from gpuherd.bootstrap.traces import open_traces
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
 from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random, host_boot_id
 from gpuherd.domain.budgets.spending import BudgetRules
@@ -148,7 +149,9 @@ async def build_service(
     ids = Ids(clock, rng)
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
-    stores = await open_stores(settings, link, clock, ids, meter, check, role)
+    traces = open_traces(settings, clock, rng, ids)
+    link.set_tracer(traces.tracer)
+    stores = await open_stores(settings, link, clock, ids, meter, traces.tracer, check, role)
     # One for both: to read the authorities' certificates takes a moment.
     tls = strict_tls()
     webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock, tls=tls)
@@ -174,6 +177,7 @@ async def build_service(
         rng=rng,
         ids=ids,
         meter=meter,
+        tracer=traces.tracer,
         breaker_state=link.breaker_state,
         metrics_page=partial(PrometheusPage, meter.registry),
         is_ready=lambda: service.running,
@@ -216,6 +220,7 @@ async def build_service(
             *([mailer.close] if mailer else []),
             link.close,
             *stores.closers,
+            traces.close,
         ],
     )
     return service

@@ -52,6 +52,7 @@ from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
+from gpuherd.adapters.tracing.traced_leases import trace_operations
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
 from gpuherd.bootstrap.ports import StorePorts
@@ -61,7 +62,9 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.identity import CloudClaim, refusal_words
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.ports.access import Retention
+from gpuherd.ports.instances import Change
 from gpuherd.ports.metrics import Meter
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.replicas.registry import ALL, HEARTBEAT_TIMEOUT
@@ -95,6 +98,7 @@ async def open_stores(
     clock: Clock,
     ids: Ids,
     meter: Meter,
+    tracer: Tracer,
     check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Stores:
@@ -116,7 +120,7 @@ async def open_stores(
         raise
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
-    instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
+    instances = SqlInstances(database, clock, hub.changed, on_saved(meter, tracer))
     events = SqlEventLog(database, clock, hub.changed)
     is_sole_process = database.is_sqlite
     instance_leases = SqlInstanceLeases(
@@ -176,6 +180,19 @@ async def open_stores(
             lock,
         ),
     )
+
+
+def on_saved(meter: Meter, tracer: Tracer) -> Callable[[Change], None]:
+    """Return who is told of each change that was saved without a lease."""
+    metered = partial(meter_status, meter)
+    if not tracer.is_on:
+        return metered
+
+    def told(change: Change) -> None:
+        metered(change)
+        trace_operations(tracer, change)
+
+    return told
 
 
 async def _follow_history(database: Database, flags: SqlFlags, clock: Clock) -> StoreHistory:

@@ -9,6 +9,7 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.replicas import Replica
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.claim_request import ClaimRequest
@@ -197,6 +198,7 @@ class Plane:
     clock: Clock
     ids: Ids
     meter: Meter
+    tracer: Tracer
     metrics: MetricsPage
     # False before everything runs and as soon as a shutdown begins.
     is_ready: Callable[[], bool]

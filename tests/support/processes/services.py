@@ -158,6 +158,12 @@ class Server:
             reply = await session.request(method, f"{self.url}{path}", json=body, headers=auth)
             return reply.status, await reply.json(content_type=None)
 
+    async def page(self, path: str) -> str:
+        """Return what is not JSON."""
+        async with aiohttp.ClientSession() as session:
+            reply = await session.get(f"{self.url}{path}", headers={"Authorization": f"Bearer {KEY}"})
+            return await reply.text()
+
     async def instance(self, instance_id: str) -> dict[str, Any]:
         status, body = await self.call("GET", f"/api/instances/{instance_id}")
         assert status == 200, body

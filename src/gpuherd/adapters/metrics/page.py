@@ -64,6 +64,8 @@ class MetricSources:
     event_streams: Callable[[], int] = lambda: 0
     # How many instances wait for capacity.
     waiting_instances: Callable[[], int] = lambda: 0
+    # How many spans of traces were sent, and how many were dropped.
+    spans: Callable[[], Mapping[str, int]] = dict
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class StateCollector(Collector):
         yield _gauge("gpuherd_event_streams", about, self._sources.event_streams())
         about = "Instances that wait in line for capacity."
         yield _gauge("gpuherd_waiting_instances", about, self._sources.waiting_instances())
+        about = "Spans of traces that were sent, or dropped because nobody took them."
+        yield _counters("gpuherd_trace_spans_total", about, "outcome", self._sources.spans())
         yield from _replicas(self._sources)
 
     def _costs(self, costs: CostReport) -> Iterator[Metric]:

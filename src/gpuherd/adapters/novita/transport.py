@@ -43,6 +43,9 @@ class CallRecord:
     status: int | None
     # Of the exchange alone, without the wait for its turn.
     duration_s: float
+    method: str
+    # Which try of the same call it is, from 1.
+    attempt: int
 
 
 CallObserver = Callable[[CallRecord], None]
@@ -57,10 +60,12 @@ class _LimiterWait:
 
 @dataclass(frozen=True)
 class _Call:
+    method: str
     path: str
     send: Callable[[], Awaitable[NovitaReply]]
     turns: Sequence[_LimiterWait]
     may_probe: bool = True
+    attempt: int = 1
 
 
 class _ReadFailed(Exception):
@@ -127,16 +132,17 @@ class NovitaTransport:
             turns.insert(0, _LimiterWait(budget, lane, 0.0))
         if lane is Lane.WATCH and self._watch_budget is not None:
             turns.insert(0, _LimiterWait(self._watch_budget, lane, self._read_wait_s))
-        tries = itertools.count()
+        tries = itertools.count(1)
 
-        def send() -> Awaitable[NovitaReply]:
+        def read_once() -> Awaitable[dict[str, Any]]:
+            n = next(tries)
             # Whatever ailed the first connection, the next try does not meet it again.
-            fresh = next(tries) > 0
-            return self._exchange.get(path, params or {}, self._request_timeout_s, fresh=fresh)
+            send = partial(self._exchange.get, path, params or {}, self._request_timeout_s, fresh=n > 1)
+            return self._read_once(_Call("GET", path, send, turns, attempt=n), about)
 
         try:
             return await retry(
-                partial(self._read_once, _Call(path, send, turns), about),
+                read_once,
                 attempts=READ_ATTEMPTS_MAX,
                 base_s=READ_BACKOFF_S,
                 cap_s=READ_BACKOFF_CAP_S,
@@ -172,7 +178,7 @@ class NovitaTransport:
         turns = [_LimiterWait(self._limiter, Lane.URGENT, wait_s)]
         error: GpuherdError
         try:
-            return await self._attempt(_Call(path, send, turns, may_probe))
+            return await self._attempt(_Call("POST", path, send, turns, may_probe))
         except NotSent as failed:
             error = failures.not_sent(str(failed))
         except NoReply as failed:
@@ -263,7 +269,8 @@ class NovitaTransport:
         duration_s = 0.0 if sent_at is None else self._clock.monotonic() - sent_at
         # A faulty observer must not lose the id of a machine that has just been rented.
         with contextlib.suppress(Exception):
-            self._observe(CallRecord(call.path, outcome, status, duration_s))
+            record = CallRecord(call.path, outcome, status, duration_s, call.method, call.attempt)
+            self._observe(record)
 
 
 def _circuit_open(retry_after_s: float) -> CircuitOpen:

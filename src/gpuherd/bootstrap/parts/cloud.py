@@ -45,6 +45,7 @@ def build_observer(
         history=stores.history,
         leadership=ports.leadership,
         flags=ports.replica_flags,
+        tracer=ports.tracer,
     )
 
 

@@ -65,6 +65,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: 
             line=shared.capacity_line,
             max_replacements=values.max_replacements,
             lookup_budget_s=values.lookup_budget_s,
+            tracer=ports.tracer,
         ),
         plan=PlanLaunch(
             instances=instances,

@@ -47,4 +47,5 @@ def build_metric_sources(
         waiting_writes=ports.waiting_writes,
         event_streams=lambda: feed.streams,
         waiting_instances=lambda: shared.capacity_line.waiting,
+        spans=ports.tracer.counts,
     )

@@ -125,6 +125,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
             meter=ports.meter,
             limits_of=shared.keys.key_cache.limits_of,
         ),
+        tracer=ports.tracer,
     )
 
 

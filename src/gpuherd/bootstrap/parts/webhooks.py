@@ -29,6 +29,7 @@ def build_delivery(ports: Ports, shared: Shared, gate: HostGate) -> DeliverWebho
         clock=ports.clock,
         rng=ports.rng,
         meter=ports.meter,
+        tracer=ports.tracer,
     )
 
 

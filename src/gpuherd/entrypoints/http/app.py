@@ -21,6 +21,7 @@ from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
 from gpuherd.entrypoints.http.middleware.request_context import RequestContextMiddleware
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
+from gpuherd.entrypoints.http.middleware.tracing import TracingMiddleware
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
 from gpuherd.entrypoints.http.routes import budgets, costs, events, jobs, orphans, volumes, webhooks
@@ -99,9 +100,10 @@ def build_app(
     guarded: ASGIApp = AuthenticationMiddleware(authorized, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:
         guarded = WorkerOnlyMiddleware(guarded)
-    return RequestContextMiddleware(
+    outermost: ASGIApp = RequestContextMiddleware(
         guarded, plane.clock, plane.ids, plane.meter, request_logger, body_timeout_s
     )
+    return TracingMiddleware(outermost, plane.tracer) if plane.tracer.is_on else outermost
 
 
 async def _domain_error(_: Request, error: Exception) -> Response:

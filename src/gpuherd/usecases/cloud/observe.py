@@ -26,10 +26,13 @@ from gpuherd.domain.cloud.observation import (
 )
 from gpuherd.domain.errors import CloudError, LeadershipLost
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.tracing.span import Trace
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.judge_list import JudgeList
 from gpuherd.usecases.cloud.metering import PrepareMetering
@@ -89,6 +92,7 @@ class ObserveCloud:
     leadership: Leadership = field(default_factory=AlwaysLeader)
     # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
     flags: Flags | None = None
+    tracer: Tracer = field(default_factory=NullTracer)
     # The last list that was written down here.
     latest: ListRecord | None = field(default=None, init=False)
     # The code of what was wrong with the cloud when it was asked last, or nothing.
@@ -243,6 +247,13 @@ class ObserveCloud:
 
         `LeadershipLost` if another replica has begun to look meanwhile.
         """
+        with self.tracer.work("look", Trace()) as span:
+            look = await self._list()
+            span.note("gpuherd.machines", len(look.listing.machines))
+            span.note("gpuherd.changed", look.changed)
+            return look
+
+    async def _list(self) -> ListResult:
         known = await self._load_known()
         begun = self.metering.read_clocks()
         try:

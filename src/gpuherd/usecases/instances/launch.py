@@ -31,9 +31,13 @@ from gpuherd.domain.instance.offer_ranking import (
 )
 from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.domain.succession.chain import OnReclaim, ReplacePolicy
+from gpuherd.domain.tracing.rental_spans import INSTANCE_ID
+from gpuherd.domain.tracing.span import EndedSpan, Trace
 from gpuherd.domain.workload.envs import GivenEnv
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.capacity.line import CapacityLine
@@ -120,6 +124,7 @@ class LaunchInstance:
     max_replacements: int
     # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
     lookup_budget_s: float
+    tracer: Tracer = field(default_factory=NullTracer)
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -132,6 +137,7 @@ class LaunchInstance:
 
     async def __call__(self, request: LaunchRequest) -> Launched:
         """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
+        begun = self.clock.now() if self.tracer.is_on else None
         caller = request.caller
         if known := await self.made_of(request):
             return Launched(known, replayed=True)
@@ -179,6 +185,8 @@ class LaunchInstance:
             judged_by=self.budget_rules if self.budgets.current() else None,
         )
         accepted = await self.instances.add(change, *request.claims)
+        if begun is not None and accepted.id == instance.id:
+            self.tracer.record(_accept_span(instance, begun, self.clock.now()))
         return Launched(accepted, replayed=accepted.id != instance.id)
 
     async def made_of(self, request: LaunchRequest) -> Instance | None:
@@ -282,6 +290,11 @@ def _at_planned_price(request: LaunchRequest, now: datetime) -> LaunchRequest:
         return request
     request.plan.check(now)
     return replace(request, wish=replace(request.wish, hourly_usd_max=request.plan.hourly_usd))
+
+
+def _accept_span(instance: Instance, begun: datetime, ended: datetime) -> EndedSpan:
+    about = {INSTANCE_ID: instance.id, "gpuherd.key.id": instance.owner}
+    return EndedSpan("accept", begun, ended, Trace(instance.id), attributes=about)
 
 
 def _audit_text(instance: Instance) -> str:

@@ -39,6 +39,8 @@ from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.clock_steps import ClockStepDetector
@@ -81,6 +83,7 @@ class AdvanceInstance:
     budgets: BudgetCache
     line: CapacityLine
     succession: FollowSuccession
+    tracer: Tracer = field(default_factory=NullTracer)
     # Whose stop or removal this process has asked for again.
     _asked_again: set[str] = field(default_factory=set, init=False)
 
@@ -136,6 +139,7 @@ class AdvanceInstance:
                     return await self._settle(leased, job, None if pause is None else now + pause)
                 if known is not leased.instance and isinstance(step, (Stop, Delete)):
                     self._asked_again.add(known.id)
+                self.tracer.step(type(step).__name__)
                 leased, requeue = await self.apply_step(step, leased)
             except (CloudUnavailable, KeyRefused) as error:
                 leased = await self.instance_leases.refresh(leased)

@@ -12,7 +12,8 @@ import structlog
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryTry
+from gpuherd.domain.tracing.delivery_spans import delivery_span, try_span
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTry
 from gpuherd.domain.webhooks.dispatch import (
     OUT_OF_ORDER_RETRY,
     AlreadySettled,
@@ -30,6 +31,8 @@ from gpuherd.jobs.job import Job, NewJob
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, NullMeter
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.ports.tracing.tracer import Tracer
 from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate, Notifier, Outbox, WakesNext, WebhookSender
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -81,6 +84,7 @@ class DeliverWebhook:
     clock: Clock
     rng: Random
     meter: Meter = field(default_factory=NullMeter)
+    tracer: Tracer = field(default_factory=NullTracer)
 
     async def __call__(self, job: Job) -> Outcome:
         queued = await self.outbox.queued(job.payload["deliveryId"])
@@ -108,6 +112,8 @@ class DeliverWebhook:
                     return Snooze(_span(wait_s), "the receiver's host is busy with others")
         begun = self.clock.now()
         result = await self._send(delivery, endpoint, secrets, host)
+        if self.tracer.is_on:
+            self.tracer.record(try_span(delivery, result.category, result.status, begun, self.clock.now()))
         return await self._record_result(job, delivery, endpoint, result, begun)
 
     async def _secrets(self, queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> Secrets | None:
@@ -198,7 +204,10 @@ class DeliverWebhook:
         return GiveUp(error, written=True)
 
     async def _record(self, update: DeliveryUpdate) -> None:
-        if without_job := await self.outbox.record_try(update):
+        without_job = await self.outbox.record_try(update)
+        if self.tracer.is_on and update.delivery.state is not DeliveryState.PENDING:
+            self.tracer.record(delivery_span(update.delivery, self.clock.now()))
+        if without_job:
             await self.book.wake_or_enqueue([self.job_factory.delivery_job(without_job)])
 
 

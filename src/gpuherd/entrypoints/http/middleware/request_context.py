@@ -73,7 +73,7 @@ class RequestContextMiddleware:
         finally:
             took_s = self._clock.monotonic() - started_s
             method, status = scope["method"], reply.status
-            self._meter.request(_route(scope), method, status, took_s)
+            self._meter.request(route_of(scope), method, status, took_s)
             self._request_logger(
                 method,
                 scope["path"],
@@ -128,6 +128,6 @@ def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
     return request_id, correlation_id, declared
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
     """Return the template of the route that answered: the framework leaves it in the scope."""
     return getattr(scope.get("route"), "path", NO_ROUTE)

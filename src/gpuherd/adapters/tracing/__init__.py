@@ -1,0 +1,1 @@
+"""Traces for OpenTelemetry. But for `traced_leases`, all of it needs the extra."""

@@ -1,0 +1,1 @@
+"""What is needed to tell a tracing system how one rental went."""

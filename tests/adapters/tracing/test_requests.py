@@ -1,0 +1,65 @@
+"""Callers that keep traces: their requests are in them, and what they begin is linked to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+
+from gpuherd.bootstrap.application import build_application
+from tests.adapters.tracing.exported import TracingProcess, names, one
+from tests.entrypoints.http.conftest import GOOD, KEY
+from tests.support.herd import Herd
+
+TRACE, SPAN = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+
+
+def traceparent(flags: str = "01") -> dict[str, str]:
+    return {"traceparent": f"00-{TRACE:032x}-{SPAN:016x}-{flags}"}
+
+
+@pytest.fixture
+def traces() -> list[TracingProcess]:
+    return []
+
+
+@pytest.fixture
+async def api(
+    processes: Callable[..., tuple[Herd, TracingProcess]], traces: list[TracingProcess]
+) -> AsyncIterator[httpx.AsyncClient]:
+    herd, traced = processes()
+    traces.append(traced)
+    transport = httpx.ASGITransport(build_application(herd.plane), raise_app_exceptions=False)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=headers) as client:
+        yield client
+
+
+async def test_a_read_is_a_span_only_if_its_caller_keeps_a_trace(
+    api: httpx.AsyncClient, traces: list[TracingProcess]
+) -> None:
+    for headers in ({}, traceparent("00"), {"traceparent": "00-0-0-01"}, {"traceparent": "\x00" * 90}):
+        assert (await api.get("/api/instances", headers=headers)).status_code == 200
+    refused = await api.get("/api/instances", headers={"Authorization": "Bearer x", **traceparent()})
+    assert refused.status_code == 401
+    assert traces[0].spans() == []
+    await api.get("/api/instances/inst_x", headers=traceparent())
+    (span,) = traces[0].spans()
+    assert (
+        span.name == "GET /api/instances/{id_or_name}"
+        and (span.attributes or {})["http.response.status_code"] == 404
+    )
+    assert span.parent is not None and (span.parent.trace_id, span.parent.span_id) == (TRACE, SPAN)
+
+
+@pytest.mark.parametrize(("flags", "spans"), [("01", 2), ("00", 1)])
+async def test_a_create_is_accepted_in_the_trace_of_its_rental_with_a_link_to_its_caller(
+    api: httpx.AsyncClient, traces: list[TracingProcess], flags: str, spans: int
+) -> None:
+    made = (await api.post("/api/instances", json=GOOD, headers=traceparent(flags))).json()
+    accept = one(traces[0].spans(made["id"]), "accept")
+    assert [(it.context.trace_id, it.context.span_id) for it in accept.links] == [(TRACE, SPAN)]
+    assert len(traces[0].spans()) == spans, names(traces[0].spans())
+    later = (await api.post("/api/instances", json=GOOD)).json()
+    assert not one(traces[0].spans(later["id"]), "accept").links

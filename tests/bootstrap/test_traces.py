@@ -1,0 +1,37 @@
+"""Traces are off unless asked for, and off costs nothing: not even an import."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.traces import open_traces
+from gpuherd.clock import Ids, SystemClock
+from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.settings import Settings
+
+ON = {"GPUHERD_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+
+def test_off_by_default_and_nothing_of_it_is_imported() -> None:
+    # The framework needs the API of OpenTelemetry; the SDK and the exporter are ours to ask for.
+    ours = ("opentelemetry.sdk", "opentelemetry.exporter", "gpuherd.adapters.tracing.o")
+    said = f"import sys, gpuherd.server.serve; print(*[it for it in sys.modules if it.startswith({ours})])"
+    ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+    clock = SystemClock()
+    traces = open_traces(Settings.model_validate({}), clock, random.Random(1), Ids(clock, random.Random(1)))
+    assert isinstance(traces.tracer, NullTracer) and not traces.tracer.is_on
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [it for it in sys.modules if it.startswith(("opentelemetry", "gpuherd.adapters.tracing.o"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    clock = SystemClock()
+    with pytest.raises(CannotStart, match=r"pip install 'gpuherd\[otel\]'"):
+        open_traces(Settings.model_validate(ON), clock, random.Random(1), Ids(clock, random.Random(1)))
