@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import httpx
+import opentelemetry.trace
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gpuherd.bootstrap.application import build_application
 from tests.adapters.tracing.exported import TracingProcess, names, one
@@ -63,3 +67,15 @@ async def test_a_create_is_accepted_in_the_trace_of_its_rental_with_a_link_to_it
     assert len(traces[0].spans()) == spans, names(traces[0].spans())
     later = (await api.post("/api/instances", json=GOOD)).json()
     assert not one(traces[0].spans(later["id"]), "accept").links
+
+
+async def test_the_framework_tells_nobody_of_requests_by_itself(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(told))
+    # What a wrapper such as `opentelemetry-instrument` does; the API lets nobody do it twice.
+    monkeypatch.setattr(opentelemetry.trace, "_TRACER_PROVIDER", provider)
+    assert (await api.get("/api/keys")).status_code == 200
+    assert told.get_finished_spans() == ()

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,6 +34,13 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem, problem_of, problem_response, unexpected
 
 OpenApiDocument = Callable[[], dict[str, Any]]
+NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
 
 # Operations first: `POST /api/instances/start` is not an instance called "start".
 ROUTE_MODULES = (
@@ -80,6 +88,8 @@ def build_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Its spans and logs would show bodies and addresses to whoever is configured in the environment.
+        telemetry=NO_TELEMETRY,
     )
     app.state.plane = plane
     routes = app.state.routes = RouteTable(part.router for part in ROUTE_MODULES)
