@@ -2,6 +2,7 @@
 
 `python -m bench.bare PORT bytes FILE` answers every GET with the bytes of a file. `python -m bench.bare PORT
 create FILE` writes an instance, an event and a job for every POST, with the same durability as ours.
+`python -m bench.bare PORT collector FILE` takes traces, and forgets them.
 """
 
 from __future__ import annotations
@@ -100,10 +101,20 @@ def bytes_app(path: Path) -> Starlette:
     return Starlette(routes=[Route("/", show)])
 
 
+def collector_app(_: Path) -> Starlette:
+    async def take(request: Request) -> Response:
+        await request.body()
+        return Response()
+
+    return Starlette(routes=[Route("/v1/traces", take, methods=["POST"])])
+
+
+APPS = {"create": create_app, "bytes": bytes_app, "collector": collector_app}
+
+
 def main() -> None:
     port, kind, path = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    app = create_app(path) if kind == "create" else bytes_app(path)
-    uvicorn.run(app, port=port, log_level="critical", access_log=False, lifespan="off")
+    uvicorn.run(APPS[kind](path), port=port, log_level="critical", access_log=False, lifespan="off")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ from bench.rows import (
     restart,
     webhook,
 )
-from bench.rows.requests import comprehensive, create, get, listing, streams
+from bench.rows.requests import comprehensive, create, get, listing, streams, traces
 
 Row = Callable[[BenchEnvironment], Awaitable[list[Line]]]
 
 ROWS: Mapping[str, Row] = {
     "create": create.measure,
+    "traces": traces.measure,
     "get": get.measure,
     "list": listing.measure,
     "comprehensive": comprehensive.measure,

@@ -1,0 +1,49 @@
+"""A durable create with traces, beside the same without."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from bench.environment import BenchEnvironment, call, ready, take_turns, wish
+from bench.load import Orders
+from bench.processes import AUTH
+from bench.report import Line
+
+CALLERS = 64
+CPU_RATIO_MAX = 1.10
+NOTE = (
+    "ours: every rental is traced, and its spans are sent to a collector that takes them; baseline: the same "
+    "service without traces; the ratio is that of CPU"
+)
+
+
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    orders = Orders(
+        port=0,
+        path="/api/instances",
+        method="POST",
+        headers=AUTH,
+        body=json.dumps(wish("bench")),
+        callers=CALLERS,
+        seconds=bench_env.scale.round_s,
+    )
+    async with (
+        bench_env.cloud() as cloud,
+        bench_env.cloud() as other_cloud,
+        bench_env.bare("collector", bench_env.place("collector")) as collector,
+        bench_env.ours(cloud, {"GPUHERD_OTLP_ENDPOINT": collector.url}) as traced,
+        bench_env.ours(other_cloud) as plain,
+    ):
+        for server in (traced, plain):
+            await ready(server)
+            await call(server, "POST", "/api/instances", wish("first"))
+        on, off = await take_turns(
+            bench_env,
+            (traced, replace(orders, port=traced.port)),
+            (plain, replace(orders, port=plain.port)),
+        )
+    ratio = on.cpu_us / off.cpu_us
+    return [
+        Line("durable create with traces", str(on), str(off), ratio, "≤ 1.10×", ratio <= CPU_RATIO_MAX, NOTE)
+    ]
