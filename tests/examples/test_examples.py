@@ -33,6 +33,7 @@ BODY = b'{"type":"instance.ready","data":{"name":"forged","status":"running","se
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
+REGISTRY_CANARY = "canary-of-a-registry"
 RENTERS = [
     pytest.param((sys.executable, "python/rent_and_wait.py", "--name", "job"), id="python"),
     pytest.param(("bash", "curl/rent.sh", "job"), id="curl", marks=needs_curl),
@@ -44,6 +45,9 @@ RENT_IMAGE = pytest.param(
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 LOGS = pytest.param((sys.executable, "python/logs.py", "job"), id="python")
 VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "US-CA-06", "100"), id="python")
+PRIVATE_IMAGE = pytest.param(
+    (sys.executable, "python/private_image.py", "team", "robot", "ghcr.io/team/trainer:1"), id="python"
+)
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
@@ -156,6 +160,7 @@ async def example(words: tuple[str, ...], url: str = "", key: str = KEY) -> Asyn
     """Run an example: the program, the file below `examples/`, its arguments."""
     program, file, *arguments = words
     env = {"PATH": os.environ["PATH"], "GPUHERD_URL": url, "GPUHERD_API_KEY": key, "WEBHOOK_SECRET": SECRET}
+    env["REGISTRY_PASSWORD"] = REGISTRY_CANARY
     process = await asyncio.create_subprocess_exec(
         *(program, str(EXAMPLES / file), *arguments),
         env=env,
@@ -243,6 +248,20 @@ async def test_it_makes_a_volume_once_and_mounts_it(words: tuple[str, ...], serv
     async with example((*words, "/data"), server.url) as it:
         assert await it.end() == 0, it.said
     assert it.said.splitlines() == ["data is there already", shown, mounted]
+
+
+@pytest.mark.parametrize("words", [PRIVATE_IMAGE])
+async def test_it_keeps_a_login_and_a_template_and_removes_them(
+    words: tuple[str, ...], server: Server
+) -> None:
+    login, image = "login: robot (team)", "template: ghcr.io/team/trainer:{}, pulled with team"
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.lines == [login, image.format(1)]
+    async with example((*words[:-1], "ghcr.io/team/trainer:2", "--remove"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.lines == [login, image.format(2), "removed"]
+    assert REGISTRY_CANARY not in server.process.log.read_text()
 
 
 @pytest.mark.parametrize("words", [BUDGETS])
@@ -356,7 +375,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, BUDGETS, NOTIFY, *RECEIVERS)
+    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, PRIVATE_IMAGE, BUDGETS, NOTIFY, *RECEIVERS)
     assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)

@@ -26,18 +26,26 @@ MAIL_CANARY = "canary-of-the-mail-server"
 CHAT_CANARY = "canary-of-a-channel"
 # The simulator's catalogue has a private template with this credential.
 REGISTRY_CANARY = "demo-registry-password"
+LOGIN_CANARY = "canary-of-a-registry-login"
 REGISTRY_LOGIN = f"demo-robot:{REGISTRY_CANARY}"
 PRIVATE_TEMPLATE = "105"
 READS = (
     *("/api/jobs", "/api/keys", "/api/audit", "/api/webhooks/endpoints", "/api/webhooks/deliveries"),
     *("/api/orphans", "/api/cache/stats", "/health", "/metrics", "/openapi.json", "/docs", "/"),
     *("/api/instances/comprehensive", "/api/instances?limit=1000", "/api/instances/x"),
-    *("/api/secrets", "/api/secrets/hf", "/instances/new", "/instances"),
+    *(
+        "/api/secrets",
+        "/api/secrets/hf",
+        "/api/registry-auths",
+        "/api/templates",
+        "/instances/new",
+        "/instances",
+    ),
 )
 COMMANDS = (
     *("config", "config --json", "doctor", "show job-101 --json", "why job-101", "events", "ls --json"),
     *("keys ls", "webhooks ls", "webhooks deliveries", "audit", "show nobody"),
-    *("secrets ls --json", "show job-env --json", "why job-env", "backup copy.db"),
+    *("secrets ls --json", "registry ls --json", "show job-env --json", "why job-env", "backup copy.db"),
 )
 
 
@@ -120,6 +128,12 @@ async def test_no_secret_is_found_anywhere(
         replies.append(await server.until_settled(made["id"]))
         for path in ("events", "attempts"):
             replies.append(await server.call("GET", f"/api/instances/{made['id']}/{path}"))
+    login = {"name": "team", "username": "robot", "password": LOGIN_CANARY}
+    quoting = {"status": 400, "count": 1, "reason": "REQUEST", "endpoints": ["registry_save"]}
+    await novita.control("POST", "faults", {**refusal, **quoting, "message": f"cannot use {LOGIN_CANARY}"})
+    for _ in range(2):
+        replies.append(await server.call("POST", "/api/registry-auths", login))
+    assert [it[0] for it in replies[-2:]] == [502, 201], replies[-2:]
     kept = await server.call("PUT", "/api/secrets/hf", {"value": NAMED_CANARY}, **{"Idempotency-Key": "hf"})
     assert kept[0] == 200, kept
     status, made = await server.call(
@@ -171,7 +185,7 @@ async def test_no_secret_is_found_anywhere(
     assert CHAT_CANARY.encode() not in exported and hooks.url.encode() not in exported
     assert {"rental", "novita create", "webhook try"} <= {it.name for it in traces.spans()}
     secrets: tuple[str, ...] = (SECRETS_KEY_CANARY, VARIABLE_CANARY, NAMED_CANARY, NAMED_CANARY[:14])
-    secrets += (NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
+    secrets += (LOGIN_CANARY, NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
     secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])
     for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")

@@ -277,6 +277,8 @@ class Herd:
             sealer=self.sealer,
             billing=self.billing,
             volumes=self.billing,
+            credentials=self.billing,
+            template_editor=self.billing,
             use_metrics=self.use_metrics,
             activity_probe=self.applications,
             webhook_sender=self.receiver,

@@ -12,6 +12,7 @@ from gpuherd.adapters.tracing.traced_leases import TracedLeases
 from gpuherd.bootstrap.parts.budgets import build_budgets, build_review
 from gpuherd.bootstrap.parts.costs import build_cost_events, build_costs
 from gpuherd.bootstrap.parts.idleness import build_watch_use
+from gpuherd.bootstrap.parts.images import build_images
 from gpuherd.bootstrap.parts.instances import build_instances
 from gpuherd.bootstrap.parts.metrics import build_metric_sources
 from gpuherd.bootstrap.parts.orphans import build_orphans
@@ -149,6 +150,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         costs=costs,
         budgets=build_budgets(ports, values, shared),
         volumes=build_volumes(ports, values, shared, list_volumes),
+        images=build_images(ports, shared),
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

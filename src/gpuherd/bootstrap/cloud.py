@@ -11,6 +11,7 @@ import structlog
 from gpuherd.adapters.novita.billing import NovitaBilling
 from gpuherd.adapters.novita.call_span import call_span
 from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.novita.images import NovitaImages
 from gpuherd.adapters.novita.metrics import NovitaMetrics
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.adapters.novita.volumes import NovitaVolumes
@@ -46,6 +47,7 @@ class CloudLink:
     browse_cloud: Cloud
     billing: ProviderBilling
     volumes: NetworkVolumes
+    images: NovitaImages
     metrics: UseMetrics
     # Which cloud it is, and the key of the account there: a database belongs to one.
     identity: CloudIdentity
@@ -102,6 +104,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         cloud.in_lane(Lane.BROWSE),
         NovitaBilling(transport.with_breaker(billing_breaker)),
         NovitaVolumes(transport),
+        NovitaImages(transport),
         NovitaMetrics(transport.with_breaker(metrics_breaker), _metrics_budget(settings, clock)),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,

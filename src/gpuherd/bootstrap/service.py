@@ -167,6 +167,8 @@ async def build_service(
         browse_cloud=link.browse_cloud,
         billing=link.billing,
         volumes=link.volumes,
+        credentials=link.images,
+        template_editor=link.images,
         use_metrics=link.metrics,
         activity_probe=EgressActivityProbe(probe_egress),
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),

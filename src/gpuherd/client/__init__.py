@@ -49,6 +49,7 @@ from gpuherd.client.models.account import (
     Orphans,
     Product,
     Region,
+    RegistryAuth,
     Sync,
     Template,
     Volume,
@@ -90,6 +91,7 @@ from gpuherd.client.models.why import (
     Why,
 )
 from gpuherd.client.paging import Items, Page
+from gpuherd.client.resources.images import TemplateFields
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
 from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
@@ -169,6 +171,7 @@ __all__ = [
     "RankedOffer",
     "RefusedOffer",
     "Region",
+    "RegistryAuth",
     "SecretLost",
     "SecretName",
     "SecretRemoved",
@@ -177,6 +180,7 @@ __all__ = [
     "StatusPhase",
     "Sync",
     "Template",
+    "TemplateFields",
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",

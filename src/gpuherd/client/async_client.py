@@ -26,6 +26,7 @@ from gpuherd.client.resources.access import (
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
 from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
+from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
@@ -84,6 +85,10 @@ class AsyncVolumeStore(VolumeMethods, AsyncResource):
     """`herd.volumes`."""
 
 
+class AsyncRegistry(RegistryMethods, AsyncResource):
+    """`herd.registry`."""
+
+
 class AsyncOrphanLedger(OrphanMethods, AsyncResource):
     """`herd.orphans`."""
 
@@ -117,7 +122,7 @@ class AsyncWebhooks(WebhookMethods, AsyncResource):
         self.deliveries = AsyncDeliveries(caller, executor)
 
 
-class AsyncGpuherd(AccountMethods, AsyncResource):
+class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
     Belongs to one event loop. Close it, or use it as a context manager.
@@ -150,6 +155,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.costs = AsyncCostLedger(caller, executor)
         self.budgets = AsyncBudgets(caller, executor)
         self.volumes = AsyncVolumeStore(caller, executor)
+        self.registry = AsyncRegistry(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.secrets = AsyncSecrets(caller, executor)

@@ -25,6 +25,7 @@ from gpuherd.client.resources.access import (
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
 from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
+from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
@@ -83,6 +84,10 @@ class VolumeStore(VolumeMethods, SyncResource):
     """`herd.volumes`."""
 
 
+class Registry(RegistryMethods, SyncResource):
+    """`herd.registry`."""
+
+
 class OrphanLedger(OrphanMethods, SyncResource):
     """`herd.orphans`."""
 
@@ -116,7 +121,7 @@ class Webhooks(WebhookMethods, SyncResource):
         self.deliveries = Deliveries(caller, executor)
 
 
-class Gpuherd(AccountMethods, SyncResource):
+class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
     May be shared by threads. Close it, or use it as a context manager.
@@ -150,6 +155,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.costs = CostLedger(caller, executor)
         self.budgets = Budgets(caller, executor)
         self.volumes = VolumeStore(caller, executor)
+        self.registry = Registry(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.secrets = Secrets(caller, executor)

@@ -70,6 +70,35 @@ class Templates(Model):
     total: int
 
 
+class TemplateRemoved(Model):
+    """A template that is no more."""
+
+    id: str
+    removed: bool
+
+
+class RegistryAuth(Model, needs=("id", "name")):
+    """A registry credential of the account. Its password is with the cloud, and never comes back."""
+
+    id: str
+    name: str
+    username: str
+
+
+class RegistryAuthList(Model, needs=("registry_auths",)):
+    """All registry credentials of the account, by name."""
+
+    registry_auths: tuple[RegistryAuth, ...]
+    total: int
+
+
+class RegistryAuthRemoved(Model):
+    """A registry credential that is no more."""
+
+    id: str
+    removed: bool
+
+
 class Region(Model, needs=("code",)):
     """A place, under all the names that it answers to."""
 

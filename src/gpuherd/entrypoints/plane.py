@@ -34,6 +34,8 @@ from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
 from gpuherd.usecases.health import ReadServiceHealth
 from gpuherd.usecases.housekeeping import ManageCaches
+from gpuherd.usecases.images.registry import ManageRegistry
+from gpuherd.usecases.images.templates import ManageTemplates
 from gpuherd.usecases.instances.change_goal import ChangeGoal
 from gpuherd.usecases.instances.change_lease import ChangeLease
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
@@ -148,6 +150,14 @@ class VolumeServices:
 
 
 @dataclass(frozen=True)
+class ImageServices:
+    """What the outside may ask about what the account keeps for images."""
+
+    registry: ManageRegistry
+    templates: ManageTemplates
+
+
+@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -189,6 +199,7 @@ class Plane:
     costs: CostServices
     budgets: BudgetServices
     volumes: VolumeServices
+    images: ImageServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from gpuherd.domain.cloud.images import CredentialOrder, RegistryCredential, TemplateDraft
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
@@ -91,4 +92,39 @@ class NetworkVolumes(Protocol):
 
     async def delete_volume(self, volume_id: str) -> None:
         """Remove a volume with its data; `NotFound` (VOLUME_NOT_FOUND), `Conflict` (VOLUME_IN_USE)."""
+        ...
+
+
+class RegistryCredentials(Protocol):
+    """The account's logins to registries. Every call may raise `CloudUnavailable`: surely nothing happened.
+
+    No password ever comes back from here.
+    """
+
+    async def list_credentials(self) -> tuple[RegistryCredential, ...]:
+        """Return all of them."""
+        ...
+
+    async def create_credential(self, order: CredentialOrder) -> None:
+        """Keep a login; the call is made once. Only the list says its id, by its name."""
+        ...
+
+    async def delete_credential(self, auth_id: str) -> None:
+        """Remove one; `NotFound` (REGISTRY_AUTH_NOT_FOUND), `Conflict` (REGISTRY_AUTH_IN_USE)."""
+        ...
+
+
+class TemplateEditor(Protocol):
+    """Changes to the account's own templates. Every call may raise `CloudUnavailable`, as above."""
+
+    async def create_template(self, draft: TemplateDraft) -> str:
+        """Make a template and return its id. The call is made once; `OutcomeUnknown`: it may be there."""
+        ...
+
+    async def change_template(self, template_id: str, draft: TemplateDraft) -> None:
+        """Change what the draft says; `NotFound` (TEMPLATE_NOT_FOUND), `CloudRefused` if it is not ours."""
+        ...
+
+    async def delete_template(self, template_id: str) -> None:
+        """Remove one; as above."""
         ...

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from gpuherd.domain import errors
 from gpuherd.domain.cloud import offer
+from gpuherd.domain.cloud.images import TemplateDraft
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
@@ -189,6 +190,24 @@ def create_request(order: offer.CreateCall) -> CreateRequest:
     )
 
 
+def template_fields(draft: TemplateDraft) -> dict[str, object]:
+    """Turn what a draft says into the cloud's own words."""
+    ports = [{"type": protocol, "ports": [number]} for number, protocol in draft.ports or ()]
+    envs = [{"key": key, "value": value} for key, value in draft.envs or ()]
+    words: dict[str, object] = {
+        "name": draft.name,
+        "image": draft.image,
+        "imageAuth": draft.registry_auth_id,
+        "startCommand": draft.command,
+        "entrypoint": draft.entrypoint,
+        "rootfsSize": draft.disk_gb,
+        "minCudaVersion": draft.min_cuda_version,
+        "ports": None if draft.ports is None else ports,
+        "envs": None if draft.envs is None else envs,
+    }
+    return {key: value for key, value in words.items() if value is not None}
+
+
 def failed_read(error: SimulatedError, now: datetime) -> errors.GpuherdError:
     """Say what an error reply to a question means."""
     if error.status == 429:
@@ -219,6 +238,18 @@ def failed_volume_change(error: SimulatedError, now: datetime) -> errors.Gpuherd
             return errors.Conflict(str(error), code="VOLUME_IN_USE")
         case "CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT":
             return errors.Conflict(str(error), code="VOLUMES_NOT_SUPPORTED")
+    return failed_change(error, now)
+
+
+def failed_image_change(error: SimulatedError, now: datetime) -> errors.GpuherdError:
+    """Say the same of a command that is about a registry credential or a template."""
+    match error.reason if error.status in _CLEAR_NO and not error.from_gateway else "":
+        case "TEMPLATE_NOT_FOUND" | "TEMPLATE_IS_PRIVATE":
+            return errors.NotFound(str(error), code="TEMPLATE_NOT_FOUND")
+        case "RESOURCE_NOT_FOUND":
+            return errors.NotFound(str(error), code="REGISTRY_AUTH_NOT_FOUND")
+        case "IMAGE_AUTH_IN_USE":
+            return errors.Conflict(str(error), code="REGISTRY_AUTH_IN_USE")
     return failed_change(error, now)
 
 

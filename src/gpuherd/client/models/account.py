@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpuherd.contract.catalogue import Offer, Product, Region, Template, TemplatePort, Volume, VolumeRemoved
+from gpuherd.contract.catalogue import (
+    Offer,
+    Product,
+    Region,
+    RegistryAuth,
+    RegistryAuthRemoved,
+    Template,
+    TemplatePort,
+    TemplateRemoved,
+    Volume,
+    VolumeRemoved,
+)
 from gpuherd.contract.codec.model import Model
 from gpuherd.contract.instance import Comprehensive, Instance, ListedInstance, ListedMachine
 from gpuherd.contract.orphan import Orphan, Orphans, Released
@@ -21,10 +32,13 @@ __all__ = [
     "Orphans",
     "Product",
     "Region",
+    "RegistryAuth",
+    "RegistryAuthRemoved",
     "Released",
     "Sync",
     "Template",
     "TemplatePort",
+    "TemplateRemoved",
     "Volume",
     "VolumeRemoved",
     "WebhookEvent",

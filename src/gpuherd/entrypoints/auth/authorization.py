@@ -114,6 +114,13 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/api/volumes"): READ,
     ("POST", "/api/volumes"): WRITE,
     ("DELETE", "/api/volumes/{volume_id}"): WRITE,
+    # Every key rents with these, so only an admin changes them.
+    ("POST", "/api/templates"): ADMIN,
+    ("PATCH", "/api/templates/{template_id}"): ADMIN,
+    ("DELETE", "/api/templates/{template_id}"): ADMIN,
+    ("GET", "/api/registry-auths"): READ,
+    ("POST", "/api/registry-auths"): ADMIN,
+    ("DELETE", "/api/registry-auths/{auth_id}"): ADMIN,
     ("GET", "/api/budgets"): ADMIN,
     ("POST", "/api/budgets"): ADMIN,
     ("GET", "/api/budgets/{id_or_name}"): ADMIN,

@@ -16,6 +16,8 @@ from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.budgets import build_budgets
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
+from gpuherd.entrypoints.cli.commands.images.registry import build_registry
+from gpuherd.entrypoints.cli.commands.images.templates import build_templates
 from gpuherd.entrypoints.cli.commands.instances import (
     lease,
     logs,
@@ -62,7 +64,6 @@ _COMMANDS: tuple[Command, ...] = (
     costs.leftovers,
     costs.balance,
     catalogue.offers,
-    catalogue.templates,
     catalogue.regions,
 )
 
@@ -120,6 +121,8 @@ def build_app(
     app.add_typer(build_secrets(), name="secrets")
     app.add_typer(build_budgets(), name="budgets")
     app.add_typer(build_volumes(), name="volumes")
+    app.add_typer(build_templates(), name="templates")
+    app.add_typer(build_registry(), name="registry")
     app.add_typer(build_audit(), name="audit")
     return app
 

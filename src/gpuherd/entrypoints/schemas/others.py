@@ -1,14 +1,16 @@
-"""Bodies that say little."""
+"""Bodies about volumes and registry credentials, and those that say little."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StrictInt, StrictStr
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.images import CredentialOrder
 from gpuherd.domain.cloud.volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import ShortText
+from gpuherd.entrypoints.schemas.texts import ShortText, has_control_characters, readable
 from gpuherd.usecases.volumes.create import VolumeRequest
 
 
@@ -44,3 +46,31 @@ class VolumeBody(RequestModel):
     def to_request(self) -> VolumeRequest:
         """Return what is asked for."""
         return VolumeRequest(self.name, self.region, self.size_gb)
+
+
+def _password(value: str) -> str:
+    if has_control_characters(value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+class RegistryAuthBody(RequestModel):
+    """A login to a registry, for the cloud to keep."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
+    username: Annotated[
+        Annotated[StrictStr, Field(min_length=1, max_length=511), AfterValidator(readable)],
+        Code("INVALID_USERNAME"),
+        Words("must be a text of 1 to 511 characters"),
+    ]
+    password: Annotated[
+        Annotated[StrictStr, Field(min_length=1, max_length=1024, repr=False), AfterValidator(_password)],
+        Code("INVALID_PASSWORD"),
+        Words("must be a text of 1 to 1024 characters"),
+    ]
+
+    def to_order(self) -> CredentialOrder:
+        """Return what is asked for."""
+        return CredentialOrder(self.name, self.username, Secret(self.password))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, PlainValidator, StrictStr, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
 from gpuherd.domain.access.named_secret import NAME
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.images import TEMPLATE_PORTS_MAX, TemplateDraft
 from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
 from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
 from gpuherd.domain.workload.ports import MAX_PORTS, parse_ports
@@ -23,7 +24,7 @@ from gpuherd.domain.workload.volumes import (
     mounts_problem,
     path_problem,
 )
-from gpuherd.entrypoints.schemas.request_model import Code, NotNull
+from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
 
 COMMAND_CHARS_MAX = 2047
@@ -114,6 +115,13 @@ def _volumes(value: Any) -> tuple[VolumeMount, ...]:
     return tuple(mounts)
 
 
+def _template_envs(value: Any) -> tuple[tuple[str, str], ...]:
+    given = _envs(value)
+    if named := next((it.name for it in given if it.value is None), None):
+        raise ValueError(f"{named} must be a text: the cloud keeps it, so name secrets where you rent")
+    return tuple((it.name, it.value.reveal()) for it in given if it.value is not None)
+
+
 VOLUMES_SCHEMA = {
     "type": "array",
     "maxItems": MOUNTS_MAX,
@@ -128,16 +136,12 @@ VOLUMES_SCHEMA = {
     },
 }
 
-ImageUrl = Annotated[
-    Annotated[
-        StrictStr,
-        Field(json_schema_extra={**NOT_BLANK, "maxLength": IMAGE_CHARS_MAX}),
-        AfterValidator(_image),
-    ]
-    | None,
-    NotNull(),
-    Code("INVALID_IMAGE"),
+_Image = Annotated[
+    StrictStr,
+    Field(json_schema_extra={**NOT_BLANK, "maxLength": IMAGE_CHARS_MAX}),
+    AfterValidator(_image),
 ]
+ImageUrl = Annotated[_Image | None, NotNull(), Code("INVALID_IMAGE")]
 Command = Annotated[
     Annotated[
         StrictStr,
@@ -168,3 +172,58 @@ Volumes = Annotated[
     WithJsonSchema(VOLUMES_SCHEMA),
     Code("INVALID_VOLUMES"),
 ]
+
+
+_TemplateName = Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
+_PORTS = Field(max_length=TEMPLATE_PORTS_MAX)
+_ENVS = {**ENVS_SCHEMA, "additionalProperties": {"type": "string", "maxLength": 4095}}
+
+
+class TemplateChangeBody(RequestModel):
+    """What is to be different in a template; what is left out stays."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[_TemplateName | None, NotNull()] = None
+    image_url: ImageUrl = None
+    registry_auth_id: RegistryAuthId = None
+    command: Command = None
+    ports: Annotated[
+        Annotated[tuple[StrictStr, ...], _PORTS, AfterValidator(_ports)] | None,
+        NotNull(),
+        Code("INVALID_PORTS"),
+    ] = None
+    envs: Annotated[
+        tuple[tuple[str, str], ...] | None,
+        PlainValidator(_template_envs),
+        WithJsonSchema(_ENVS),
+        Field(repr=False),
+        Code("INVALID_ENVS"),
+    ] = None
+    disk_gb: Annotated[
+        Annotated[StrictInt, Field(ge=10, le=1000)] | None,
+        NotNull(),
+        Field(alias="rootfsSize"),
+        Code("INVALID_ROOTFS_SIZE"),
+    ] = None
+    min_cuda_version: MinCudaVersion = None
+
+    def to_draft(self) -> TemplateDraft:
+        """Return what is asked for."""
+        return TemplateDraft(
+            name=self.name,
+            image=self.image_url,
+            registry_auth_id=self.registry_auth_id,
+            command=self.command,
+            ports=None if self.ports is None else parse_ports(self.ports),
+            envs=self.envs,
+            disk_gb=self.disk_gb,
+            min_cuda_version=self.min_cuda_version,
+        )
+
+
+class TemplateBody(TemplateChangeBody):
+    """A template to make."""
+
+    name: _TemplateName
+    image_url: Annotated[_Image, Code("INVALID_IMAGE")]

@@ -10,7 +10,7 @@ from typing import Any
 from gpuherd.ports.access import IdempotencyClaim, Sealer
 
 # Fields of a body whose values count as secrets.
-SECRET_FIELDS = ("envs", "value")
+SECRET_FIELDS = ("envs", "value", "password")
 
 
 @dataclass(frozen=True)

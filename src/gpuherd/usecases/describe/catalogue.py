@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from gpuherd.contract import catalogue as shown
+from gpuherd.domain.cloud.images import RegistryCredential
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
 
 
@@ -71,6 +72,17 @@ def describe_templates(templates: Iterable[Template]) -> shown.Templates:
     """Return all templates."""
     found = tuple(map(describe_template, templates))
     return shown.Templates(templates=found, total=len(found))
+
+
+def describe_registry_auth(it: RegistryCredential) -> shown.RegistryAuth:
+    """Return a registry credential; nobody here knows its password."""
+    return shown.RegistryAuth(id=it.auth_id, name=it.name, username=it.username)
+
+
+def describe_registry_auths(found: Iterable[RegistryCredential]) -> shown.RegistryAuthList:
+    """Return all registry credentials."""
+    all_of_them = tuple(map(describe_registry_auth, found))
+    return shown.RegistryAuthList(registry_auths=all_of_them, total=len(all_of_them))
 
 
 def _problem(template: Template) -> str | None:

@@ -45,9 +45,8 @@ def offers(
     )
 
 
-def templates(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """List what can run on an instance."""
-    output = Output.for_command(as_json=as_json, quiet=quiet)
+def list_templates(context: typer.Context, output: Output) -> None:
+    """Show what can run on an instance."""
     _list(
         context,
         output,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -11,12 +10,12 @@ import typer
 from rich.table import Table
 
 from gpuherd.client import Gpuherd, SecretName
-from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
 Shared = Annotated[bool, typer.Option("--shared", help="For all keys; only an admin may.")]
@@ -41,20 +40,13 @@ def set_secret(
 ) -> None:
     """Keep a value under a name: typed unseen, or read from a pipe. It never comes back."""
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    value = _read_value()
+    value = read_secret("value")
     kept = run(cli_context_of(context), output, lambda herd: herd.secrets.set(name, value, shared=shared))
     if not output.for_people:
         output.answer(kept.raw, kept.name)
         return
     output.out.print(f"{safe(kept.name)} is set")
     output.note(f"use it with: gpuherd up … --secret VARIABLE={safe(kept.name)}")
-
-
-def _read_value() -> Secret:
-    if sys.stdin.isatty():
-        return Secret(typer.prompt("value", hide_input=True))
-    # The line break that echo and most files end with is no part of it.
-    return Secret(sys.stdin.read().removesuffix("\n"))
 
 
 def list_secrets(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:

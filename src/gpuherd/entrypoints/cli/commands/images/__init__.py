@@ -1,0 +1,1 @@
+"""Commands about what the account keeps for images: registry, templates."""

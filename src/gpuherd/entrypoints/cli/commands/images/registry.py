@@ -1,0 +1,108 @@
+"""The commands about registry credentials: list, make, remove. A password is never an argument."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpuherd.client import Gpuherd, RegistryAuth
+from gpuherd.entrypoints.cli.render.lists import print_page, whole
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
+from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
+
+
+def build_registry() -> typer.Typer:
+    """Return `gpuherd registry` with its subcommands."""
+    registry = typer.Typer(
+        no_args_is_help=True, help="Logins to registries with private images; the cloud keeps them."
+    )
+    registry.command("ls")(list_registry_auths)
+    registry.command("create")(create_registry_auth)
+    registry.command("rm")(remove_registry_auth)
+    return registry
+
+
+_COLUMNS: list[Column[RegistryAuth]] = [
+    Column("NAME", lambda it: it.name, 0, shrinks_to=12),
+    Column("USER", lambda it: it.username or "", 1, shrinks_to=12),
+    Column("ID", lambda it: it.id, 0),
+]
+
+
+def list_registry_auths(
+    context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
+    """List the account's registry credentials, without their passwords."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+
+    def work(herd: Gpuherd) -> None:
+        print_page(
+            output,
+            "registryAuths",
+            whole(herd.registry.list()),
+            lambda found: table(_COLUMNS, found, output.out.width),
+            "no registry credentials; make one: gpuherd registry create NAME --username USER",
+            lambda it: it.id,
+        )
+
+    run(cli, output, work)
+
+
+def create_registry_auth(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What it is called; no other one may be.")],
+    username: Annotated[str, typer.Option(metavar="USER", help="Who logs in at the registry.")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Let the cloud keep a login: the password is typed unseen, or read from a pipe. It never comes back."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    password = read_secret("password")
+    made = run(cli, output, lambda herd: herd.registry.create(name, username, password))
+    if not output.for_people:
+        output.answer(made.raw, made.id)
+        return
+    output.out.print(f"{safe(made.name)} is kept by the cloud", soft_wrap=True)
+    output.note(f"use it with: gpuherd up … --registry-auth {safe(made.id)}")
+
+
+def remove_registry_auth(
+    context: typer.Context,
+    auth: Annotated[str, typer.Argument(metavar="NAME_OR_ID", help="Which credential.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove a registry credential; not while a machine or a template uses it."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    if not yes:
+        require_terminal()
+    found = run(cli, output, lambda herd: _find(herd, auth))
+    if not yes:
+        question = f"Remove the login of {safe(found.username or '')} ({safe(found.name)})?"
+        confirm_or_exit(output, question, "nothing was removed")
+    removed = run(cli, output, lambda herd: herd.registry.delete(found))
+    if output.for_people:
+        output.note(f"removed {safe(found.name)}")
+    else:
+        output.answer(removed.raw, removed.id)
+
+
+def _find(herd: Gpuherd, word: str) -> RegistryAuth:
+    """Return the credential of this id, else the only one of this name."""
+    listed = herd.registry.list()
+    found = [it for it in listed if it.id == word] or [it for it in listed if it.name == word]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        detail = f"there is no registry credential {word}"
+        report = problem_report("REGISTRY_AUTH_NOT_FOUND", "not found", detail, 404)
+    else:
+        detail = f"{len(found)} registry credentials are called {word}; use the id"
+        report = problem_report("AMBIGUOUS_NAME", "more than one could be meant", detail, 409)
+    raise CommandError.of(report)

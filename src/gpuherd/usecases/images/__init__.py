@@ -1,0 +1,1 @@
+"""What the account keeps for images: registry credentials, templates."""
