@@ -17,6 +17,8 @@ from typing import Any
 import psycopg
 
 from bench.usage import family_cpu_s
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.clock import SystemClock
 
 
 @dataclass
@@ -34,9 +36,24 @@ class Postgres:
             connection.execute(f'CREATE DATABASE "{name}"')
         return str(self._server.get_uri(database=name))
 
+    async def new_database_with_queue(self) -> str:
+        """Make a database that has the tables of the queue already, and return its libpq URL."""
+        url = self.new_database()
+        repository = await PostgresRepository.open(url, SystemClock())
+        try:
+            await repository.ensure_schema()
+        finally:
+            await repository.close()
+        return url
+
     def cpu_s(self) -> float:
         """Return the CPU seconds of all its processes."""
         return family_cpu_s(self.pid)
+
+
+def sqlalchemy_url(libpq_url: str) -> str:
+    """Return the same address in SQLAlchemy's words."""
+    return f"postgresql+psycopg://{libpq_url.partition('://')[2]}"
 
 
 @contextlib.asynccontextmanager

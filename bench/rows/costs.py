@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from bench.environment import LIMITS_OFF, BenchEnvironment, ready
 from bench.load import Orders, load
-from bench.postgres import Postgres, running_postgres
+from bench.postgres import Postgres, running_postgres, sqlalchemy_url
 from bench.processes import AUTH, Server
 from bench.report import Line
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
@@ -92,7 +92,7 @@ async def _new_database(postgres: Postgres) -> str:
 
 
 def _in_sqlalchemys_words(url: str) -> str:
-    return url if url.startswith("sqlite") else f"postgresql+psycopg://{url.partition('://')[2]}"
+    return url if url.startswith("sqlite") else sqlalchemy_url(url)
 
 
 async def _seed(url: str, count: int) -> None:

@@ -17,12 +17,11 @@ import psycopg
 
 from bench.environment import LIMITS_OFF, BenchEnvironment, ready, until
 from bench.load import Orders, load
-from bench.postgres import Postgres, running_postgres
+from bench.postgres import Postgres, running_postgres, sqlalchemy_url
 from bench.processes import AUTH, Server
 from bench.report import Line, median
 from bench.seeding import INSTANT_BOOT_SPEED, list_all, machine_name, remember
 from bench.usage import rss_mb
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.clock import Ids, SystemClock
@@ -104,13 +103,8 @@ async def _measure_at(
 
 
 async def _remember_on_server(postgres: Postgres, listing: Listing, ids: Ids) -> str:
-    url, clock = postgres.new_database(), SystemClock()
-    repository = await PostgresRepository.open(url, clock)
-    try:
-        await repository.ensure_schema()
-    finally:
-        await repository.close()
-    await remember(_in_sqlalchemys_words(url), listing, clock, ids)
+    url = await postgres.new_database_with_queue()
+    await remember(sqlalchemy_url(url), listing, SystemClock(), ids)
     return url
 
 
@@ -156,7 +150,7 @@ def _last_list(url: str) -> float:
 
 async def _sweep_ms(url: str) -> float:
     clock = SystemClock()
-    database = Database(url if url.startswith("sqlite") else _in_sqlalchemys_words(url))
+    database = Database(url if url.startswith("sqlite") else sqlalchemy_url(url))
     job_factory = JobFactory(Ids(clock, random.Random(5)), 3)
     sweep = Sweep(SqlJobs(database, clock), job_factory, clock, StoreHistory(clock))
     took_ms = []
@@ -168,7 +162,3 @@ async def _sweep_ms(url: str) -> float:
     finally:
         database.close()
     return median(took_ms)
-
-
-def _in_sqlalchemys_words(libpq_url: str) -> str:
-    return f"postgresql+psycopg://{libpq_url.partition('://')[2]}"

@@ -46,6 +46,16 @@ async def test_growth_is_measured_on_both_databases(tmp_path: Path) -> None:
     assert all(line.ours and line.baseline and line.ratio for line in lines)
 
 
+@pytest.mark.long
+@pytest.mark.postgres
+async def test_leases_are_measured_on_both_databases(tmp_path: Path) -> None:
+    lines = await ROWS["leases"](BenchEnvironment(tmp_path, TINY))
+    assert [line.what for line in lines] == [
+        "idle CPU for 300 leases on SQLite",
+        "idle CPU for 300 leases on PostgreSQL",
+    ]
+
+
 def test_the_page_shows_what_missed_its_target() -> None:
     lines = [
         Line("fast", "1 ms", "1 ms", 1.0, "< 2 ms", True),
