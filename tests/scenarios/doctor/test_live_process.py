@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -51,10 +52,18 @@ def doctor(tmp_path: Path, novita: Novita, server: Server, *words: str) -> Proce
     return Process(["doctor", "--live", "--json", *words], surroundings(novita, server), log)
 
 
-async def until_said(log: Path, words: str, limit_s: float = 60.0) -> None:
+async def until_said(process: Process, words: str, limit_s: float = 60.0) -> None:
+    began_s = time.monotonic()
+    while words not in (said := process.log.read_text()):
+        assert process.exit_code is None, f"it ended without {words!r}: {said}"
+        assert time.monotonic() < began_s + limit_s, f"{words!r} was not said in {limit_s} s: {said}"
+        await asyncio.sleep(0.02)
+
+
+async def until_line(log: Path, words: str, limit_s: float = 60.0) -> None:
     async with asyncio.timeout(limit_s):
         while words not in log.read_text():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
 
 
 async def until_nothing_costs(novita: Novita, limit_s: float = 60.0) -> None:
@@ -94,7 +103,7 @@ async def test_killed_at_any_step_it_leaves_a_lease_and_the_next_one_cleans_up(
     for step in STEPS:
         process = doctor(tmp_path, novita, server, *PAID)
         await process.start()
-        await until_said(process.log, f"step {step}")
+        await until_said(process, f"step {step}")
         # Somewhere in the step, not always at its first line.
         await asyncio.sleep(0.05)
         await process.end(signal.SIGKILL)
@@ -126,7 +135,7 @@ async def test_killed_and_never_started_again_it_ends_by_its_lease(
             stderr=out,
         )
     try:
-        await until_said(log, "step stop")
+        await until_line(log, "step stop")
         assert await novita.machines()
     finally:
         with contextlib.suppress(ProcessLookupError):

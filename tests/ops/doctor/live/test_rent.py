@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -73,6 +75,34 @@ class SimulatedRentals:
         return None
 
 
+class LateRentals(SimulatedRentals):
+    """A server that looks at the cloud once a minute, and refuses what does not fit what it has seen."""
+
+    def __init__(self, live: LiveWorld) -> None:
+        super().__init__(live)
+        self._looked_s = -math.inf
+        self._seen = "creating"
+
+    async def get(self, rental_id: str) -> RentalState:
+        now_s = self.world.now()
+        known = await super().get(rental_id)
+        if now_s - self._looked_s >= 60:
+            self._looked_s, self._seen = now_s, known.status
+        return replace(known, status=self._seen)
+
+    async def stop(self, rental_id: str) -> None:
+        self._refuse_unless("running")
+        await super().stop(rental_id)
+
+    async def start(self, rental_id: str) -> None:
+        self._refuse_unless("exited")
+        await super().start(rental_id)
+
+    def _refuse_unless(self, status: str) -> None:
+        if self._seen != status:
+            raise CannotLook(f"it is {self._seen}")
+
+
 async def rented(live: LiveWorld, rentals: SimulatedRentals) -> MachineStory:
     limit = timedelta(seconds=2 * SETTLE_S)
     return await PaidChecks(live.calls, rentals, PLAN, limit, lambda _: None).run()
@@ -124,6 +154,13 @@ async def test_a_list_that_is_late_asks_for_a_longer_settling_time() -> None:
     name, _, seconds = setting.partition("=")
     assert name == "GPUHERD_CREATE_SETTLE"
     assert 430 <= int(seconds) <= 480
+
+
+async def test_a_server_that_knows_later_is_waited_for() -> None:
+    live = LiveWorld("calm")
+    story = await rented(live, LateRentals(live))
+    assert not story.broke_off
+    assert story.row_restarted is not None
 
 
 async def test_the_lease_is_renewed_while_it_goes_on_and_never_for_longer() -> None:

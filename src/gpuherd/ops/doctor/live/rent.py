@@ -112,12 +112,11 @@ class PaidChecks:
 
     async def _stop_and_start(self, story: MachineStory, rental_id: str) -> None:
         self.tell("step stop: what a stop leaves")
+        await self._until_known("running", story, rental_id)
         story.asked["stop"] = self._now()
         await self.rentals.stop(rental_id)
         story.row_stopped = await self._until("exited", story, rental_id)
-        deadline = self._now() + self.plan.step_limit
-        while (await self.rentals.get(rental_id)).status != "exited":
-            await self._go_on(story, rental_id, deadline)
+        await self._until_known("exited", story, rental_id)
         self.tell("step start: whether ports, price and stamps change")
         await self.rentals.renew(rental_id, self.plan.lease)
         story.asked["start"] = self._now()
@@ -129,6 +128,12 @@ class PaidChecks:
         while text(row := await self._look(story), "status") != status:
             await self._go_on(story, rental_id, deadline)
         return row
+
+    async def _until_known(self, status: str, story: MachineStory, rental_id: str) -> None:
+        """Wait for the server, which looks less often: before it knows, it refuses what comes next."""
+        deadline = self._now() + self.plan.step_limit
+        while (await self.rentals.get(rental_id)).status != status:
+            await self._go_on(story, rental_id, deadline)
 
     async def _remove(self, story: MachineStory) -> None:
         self.tell("step remove: the machine is deleted")
