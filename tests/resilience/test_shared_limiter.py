@@ -199,6 +199,20 @@ async def test_one_who_makes_no_calls_learns_the_rate_by_looking(
     assert budgets.leases == 0
 
 
+async def test_a_refusal_that_could_not_be_told_is_told_by_one_who_makes_no_more_calls(
+    clock: FakeClock, budgets: MemorySharedLimits
+) -> None:
+    turns = turns_of(clock, budgets, NOVITA)
+    budgets.is_away = True
+    turns.throttle(clock.monotonic(), 0)
+    await clock.settle()
+    budgets.is_away = False
+    await turns.look()
+    other = turns_of(clock, budgets, NOVITA)
+    await other.look()
+    assert other.share(clock.monotonic()) == 0.5
+
+
 async def test_a_refusal_that_could_not_be_told_is_told_before_the_next_draw(
     clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:

@@ -60,7 +60,10 @@ class SharedLimiter(LeasedTokens):
         await self._guarded(self._publish_and_fetch(wanted))
 
     async def look(self) -> None:
-        """Learn how fast all may go now, without wanting to."""
+        """Learn how fast all may go now, without wanting to, after telling what they do not know yet."""
+        if self._publisher is not None:
+            await asyncio.wait((self._publisher,))
+        await self._publish()
         leased = await self._look()
         # Whether there are turns is for a draw to say: its answer would be out of date by then.
         self._share = leased.share
