@@ -205,3 +205,27 @@ def test_who_is_refused_is_not_tried_again(machine: SshMachine) -> None:
         pass
     assert refusal.value.report.code == "SSH_REFUSED"
     assert len(machine.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "ended"),
+    [
+        (b"A=1\0HF_TOKEN=two\nlines $x\0B=2\0", (0, "two\nlines $x\n")),
+        (b"MY_HF_TOKEN=1\0", (125, "")),
+    ],
+    ids=["there", "missing"],
+)
+def test_a_variable_that_only_the_machine_knows_reaches_the_command(
+    connection: SshConnection,
+    machine: SshMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: bytes,
+    ended: tuple[int, str],
+) -> None:
+    first, ask = machine.home / "environ", connection.ask
+    first.write_bytes(environ)
+    monkeypatch.setattr(connection, "ask", lambda script: ask(script.replace("/proc/1/environ", str(first))))
+    job, out = RemoteJob(connection, "0123"), io.BytesIO()
+    job.send(None, (), nothing)
+    job.start(("printenv", "HF_TOKEN"), {}, ["HF_TOKEN"])
+    assert (job.follow(out, io.BytesIO()), out.getvalue().decode()) == ended

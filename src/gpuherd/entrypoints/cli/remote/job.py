@@ -36,6 +36,16 @@ $detach sh -c 'trap : HUP INT TERM; echo $$ >../pid; sh ../command >../out 2>../
 echo $? >../exit.new; mv ../exit.new ../exit' >/dev/null 2>&1 </dev/null &
 """
 
+# A login does not always get the variables of the container; its first process has them. Line breaks in a
+# value are put aside while the null characters between variables become the line breaks that sed reads by.
+_INHERITED = """\
+if [ -z "${{{name}+x}}" ]; then
+  {name}=$(tr '\\000\\n' '\\n\\001' 2>/dev/null </proc/1/environ | sed -n 's/^{name}=//p' | tr '\\001' '\\n')
+fi
+[ -n "${name}" ] || {{ echo 'gpuherd: the machine has no variable {name}' >&2; exit 125; }}
+export {name}
+"""
+
 # Whether it has ended is asked before the size: what was written until then is not missed. One that is gone
 # without an exit code was killed from outside, or the machine was restarted under it.
 _FOLLOW = """\
@@ -88,9 +98,12 @@ class RemoteJob:
                 self.connection, f'exec tar -xf - -C "$HOME/{self._home}/work"', folder, ".", left_out, tell
             )
 
-    def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Begin, once: said again, it does nothing."""
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+    def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], inherited: Sequence[str] = ()
+    ) -> None:
+        """Begin, once: said again, it does nothing. `inherited` are variables that only the machine knows."""
+        exports = "".join(_INHERITED.format(name=name) for name in inherited)
+        exports += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         command = f"exec {shlex.join(argv)}"
         # No line of the user's may end the text that it stands in.
         mark = f"END_{self._job_id}"

@@ -70,24 +70,28 @@ def until(what: object, limit_s: float = LIMIT_S) -> None:
 
 
 def test_the_folder_goes_there_the_results_come_back_and_the_machine_is_given_back(
-    server: str, machine: SshMachine, folder: Path, herd: Gpuherd
+    server: str, machine: SshMachine, folder: Path, herd: Gpuherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    herd.secrets.set("hf", "canary")
+    # As a login that has the variables of the container.
+    monkeypatch.setenv("HF_TOKEN", "of the container")
     (folder / "train.py").write_text(
         "import os, pathlib, sys\n"
         "pathlib.Path('out').mkdir()\n"
-        "pathlib.Path('out/model').write_text(os.environ['EPOCHS'])\n"
+        "pathlib.Path('out/model').write_text(os.environ['EPOCHS'] + os.environ['HF_TOKEN'])\n"
         "print('trained'); print('warned', file=sys.stderr); raise SystemExit(3)\n"
     )
-    words = ("--name", "job-a", "--out", "out", "--env", "EPOCHS=7", "--", sys.executable, "train.py")
-    process = begin(server, machine, folder, *words)
+    words = ("--name", "job-a", "--out", "out", "--env", "EPOCHS=7", "--secret", "HF_TOKEN=hf")
+    process = begin(server, machine, folder, *words, "--", sys.executable, "train.py")
     out, err = process.communicate(timeout=LIMIT_S)
     # The exit code passes through, and the results of a failed run are brought back too.
     assert (process.returncode, out) == (3, "trained\n"), err
     assert "warned\n" in err
     assert "given back" in err
-    assert (folder / "out" / "model").read_text() == "7"
+    assert (folder / "out" / "model").read_text() == "7of the container"
     assert alive(herd, "job-a") == []
     (instance,) = herd.instances.list(name="job-a")
+    assert instance.envs == {"HF_TOKEN": {"secret": "hf"}}
     assert instance.lease is not None and instance.auto_stop is not None
 
 

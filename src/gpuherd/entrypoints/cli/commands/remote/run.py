@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -61,6 +61,7 @@ from gpuherd.entrypoints.cli.runtime.workload_options import (
     Image,
     MinCuda,
     RegistryAuth,
+    SecretEnv,
     envs_of,
 )
 
@@ -75,6 +76,7 @@ RECONNECT_LIMIT_S = 600.0
 RECONNECT_INTERVAL_S = 3.0
 # What an image of one's own must open, so that one can log in.
 SSH_PORT = "22/tcp"
+T = TypeVar("T")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -108,6 +110,7 @@ def run(
             help="A variable of the command; NAME alone takes its value from here. May be given often.",
         ),
     ] = None,
+    secret: SecretEnv = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Do not give it back after the command; its lease ends it.")
     ] = False,
@@ -161,7 +164,7 @@ def run(
         image=image,
         command=None,
         env=None,
-        secret=None,
+        secret=secret,
         port=[SSH_PORT] if image else None,
         min_cuda=min_cuda,
         registry_auth=registry_auth,
@@ -171,7 +174,10 @@ def run(
     wish["auto_stop"] = AutoStop(silence_seconds=silence_s, then="delete")
     run_id = f"{cli.rng.getrandbits(64):016x}"
     wish["labels"] = {**(wish.get("labels") or {}), RUN_LABEL: run_id}
-    order = RunOrder(run_id, arguments, folder, [*LEFT_OUT, *(exclude or ())], _variables(env), out or ())
+    left_out, inherited = [*LEFT_OUT, *(exclude or ())], list(_checked(wish.get("envs") or {}, "--secret"))
+    order = RunOrder(
+        run_id, arguments, folder, left_out, _checked(envs_of(env), "--env"), inherited, out or ()
+    )
     if not yes and is_interactive():
         confirm_plan(cli, output, name, product, template, wish)
     create = Create(f"cli-{cli.rng.getrandbits(128):032x}", name, product, template, wish)
@@ -198,13 +204,12 @@ def run(
     raise typer.Exit(code)
 
 
-def _variables(words: Sequence[str] | None) -> dict[str, str]:
-    """Return the variables of the command; their names become part of a script."""
-    found = envs_of(words)
-    for name in found:
+def _checked(variables: Mapping[str, T], option: str) -> Mapping[str, T]:
+    """Return variables of the command; their names become part of a script."""
+    for name in variables:
         if not _VARIABLE.fullmatch(name):
-            raise typer.BadParameter(f"{name!r} is no name of a variable", param_hint="--env")
-    return found
+            raise typer.BadParameter(f"{name!r} is no name of a variable", param_hint=option)
+    return variables
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,9 @@ class RunOrder:
     command: Sequence[str]
     folder: Path
     left_out: Sequence[str]
-    environment: dict[str, str]
+    environment: Mapping[str, str]
+    # The names of variables whose values only the machine gets.
+    inherited: Sequence[str]
     out: Sequence[str]
 
 
@@ -258,7 +265,7 @@ class Run:
             self._output.note(f"sent {size_text(shown.count)}; running", "dim")
             self._sent = True
         if self._code is None:
-            job.start(self._order.command, self._order.environment)
+            job.start(self._order.command, self._order.environment, self._order.inherited)
             self._code = self._follow(job)
         for path in self._order.out:
             if path not in self._fetched:
