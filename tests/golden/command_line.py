@@ -58,7 +58,7 @@ async def serving(app: ASGIApp, http: httpx.AsyncClient, herd: Herd) -> AsyncIte
             async with asking(app, STREAM, headers, request.query_string) as stream:
                 await herd.run_for(STREAM_SPAN)
             return web.Response(body=stream.body, status=stream.status, headers=_few(stream.headers))
-        if request.path.endswith("/logs") and "follow" in request.query:
+        if request.path.endswith("/logs") and request.query.get("follow") == "true":
             # By a command that waits, at any moment: what it shows of that is not the same each time.
             return web.Response(status=409)
         url = httpx.URL(scheme="http", host="gpuherd", raw_path=request.raw_path.encode())

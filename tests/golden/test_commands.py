@@ -136,6 +136,42 @@ async def test_cli_restart(cli: CommandLine, herd: Herd, recording: Recording) -
     recording.compare()
 
 
+async def test_cli_volumes(cli: CommandLine, recording: Recording) -> None:
+    create = ("volumes", "create", "data", "--region", "US-CA-06", "--size", "100")
+    await cli.both("volumes", "ls")
+    await cli(*create, terminal=True)
+    await cli.both(*create)
+    await cli("volumes", "create", "more", "--region", "US-CA-06", "--size", "10", "--quiet")
+    await cli.both("volumes", "ls")
+    await cli("volumes", "ls", "--quiet")
+    await cli("plan", *WISH, "--volume", "nobody:/data")
+    await cli("volumes", "rm", "data", terminal=True, typed="n\n")
+    await cli("volumes", "rm", "data", "--yes", terminal=True)
+    await cli("volumes", "rm", "more", "--yes")
+    await cli.both("volumes", "rm", "data", "--yes")
+    recording.compare()
+
+
+async def test_cli_logs(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await herd.launch(name="one")
+    await cli.both("logs", "one")
+    await herd.run_for(3 * MINUTE)
+    await cli.both("logs", "one")
+    await cli("logs", "one", "--system")
+    await cli.both("logs", "nobody")
+    recording.compare()
+
+
+async def test_cli_registry(cli: CommandLine, recording: Recording) -> None:
+    await cli.both("registry", "ls")
+    await cli("registry", "rm", "nobody", "--yes")
+    await cli("templates", "create", "mine", "--image", "ghcr.io/team/trainer:1", "--port", "80/http")
+    await cli("templates", "create", "other", "--image", "ghcr.io/team/trainer:1", terminal=True)
+    await cli.both("templates", "create", "mine", "--image", "ghcr.io/team/trainer:1")
+    await cli("templates", "change", "101", "--name", "x")
+    recording.compare()
+
+
 async def test_cli_catalogue(cli: CommandLine, recording: Recording) -> None:
     await cli.both("offers", "--gpu", "4090")
     await cli("offers", terminal=True)
