@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpuherd import entrypoints
 
-# What happens to a request is counted where it happens; no use case stands in between.
-METRICS = {"Meter", "MetricsPage"}
+# What happens to a request is counted and traced where it happens; no use case stands in between.
+TELEMETRY = {"Meter", "MetricsPage", "Tracer"}
 
 
 def imported_ports() -> set[tuple[str, str, str]]:
@@ -32,6 +32,6 @@ def test_no_entrypoint_has_a_port() -> None:
         (path, name)
         for path, module, name in sorted(imported)
         if getattr(getattr(importlib.import_module(module), name), "_is_protocol", False)
-        and name not in METRICS
+        and name not in TELEMETRY
     ]
     assert ports == []
