@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover
 from proof.chaos.checks.evidence import Evidence, Violation
-from proof.chaos.checks.money_checker import MachineLifetime
+from proof.chaos.checks.money_checker import MachineLifetime, resolve_window_s
 
 RULE = "I25 lineage"
 
@@ -31,14 +31,14 @@ def check_lineages(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iter
         links = Counter(it.chain.link for it in members if it.chain is not None)
         if twice := [link for link, count in links.items() if count > 1]:
             yield Violation(RULE, f"links {twice} of {lineage} have two instances")
-        yield from _check_machines(lineage, members, lifetimes)
+        yield from _check_machines(evidence, lineage, members, lifetimes)
         yield from _check_handovers(members)
         if evidence.quiet:
             yield from _check_rest(evidence, lineage, members)
 
 
 def _check_machines(
-    lineage: str, members: list[Instance], lifetimes: list[MachineLifetime]
+    evidence: Evidence, lineage: str, members: list[Instance], lifetimes: list[MachineLifetime]
 ) -> Iterator[Violation]:
     known = {it.id: it for it in members}
     machines = [it for it in lifetimes if it.owner in known]
@@ -48,13 +48,28 @@ def _check_machines(
         if one.owner != other.owner and one.begin_s < other.end_s and other.begin_s < one.end_s
     ]
     for one, other in pairs:
-        if not _takes_over(known[one.owner], known[other.owner]):
+        if not _takes_over(known[one.owner], known[other.owner]) and not _came_back(evidence, (one, other)):
             yield Violation(RULE, f"{one.owner} and {other.owner} of {lineage} had machines at once")
     for pair, another in combinations(pairs, 2):
         three = {it.owner: it for it in (*pair, *another)}
         begin_s = max(it.begin_s for it in three.values())
-        if len(three) > 2 and begin_s < min(it.end_s for it in three.values()):
+        if len(three) < 3 or begin_s >= min(it.end_s for it in three.values()):
+            continue
+        if not _came_back(evidence, three.values()):
             yield Violation(RULE, f"{sorted(three)} of {lineage} had machines at once")
+
+
+def _came_back(evidence: Evidence, machines: Iterable[MachineLifetime]) -> bool:
+    """Tell whether the youngest was rented while the cloud denied the others in lists and in questions alike.
+
+    Then they were gone for all that anybody could know; beside it they may be only until they are removed.
+    """
+    machines = list(machines)
+    begin_s, end_s = max(it.begin_s for it in machines), min(it.end_s for it in machines)
+    limit_s = resolve_window_s(evidence)
+    return any(
+        it.begin_s <= begin_s <= it.end_s and end_s <= it.end_s + limit_s for it in evidence.blind_windows
+    )
 
 
 def _check_handovers(members: list[Instance]) -> Iterator[Violation]:
