@@ -206,6 +206,23 @@ async def test_deleting_the_heir_of_what_was_lost_leaves_nothing(herd: Herd, wor
     assert running(world) == 0
 
 
+async def test_deleting_an_heir_that_is_being_removed_because_it_failed_leaves_nothing(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd)
+    world.faults.add(Fault(FaultKind.PULL_FAILURE, count=1))
+    world.reclaim(old.cloud_id or "", 1)
+    young = await coming(herd, old)
+    while young.goal is not Goal.DELETED:
+        await herd.run_for(timedelta(seconds=1))
+        young = await herd.instances.get(young.id)
+    accepted = await herd.change_goal.delete(young.id)
+    assert accepted.instance.id == young.id
+    await herd.run_for(20 * MINUTE)
+    assert [it.status for it in await members(herd, old)] == [Status.DELETED, Status.DELETED]
+    assert running(world) == 0
+
+
 async def test_an_heir_that_is_declined_leaves_the_old_one_to_its_loss(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)

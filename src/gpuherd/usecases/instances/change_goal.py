@@ -180,6 +180,8 @@ class ChangeGoal:
                     return known
                 raise
             if after is before:
+                if not await self._predecessor_is_ended(before):
+                    continue
                 if claim is not None:
                     await self.instances.claim_operation(claim, before)
                 return await self._claimed(claim) or _accepted(before)
@@ -204,6 +206,18 @@ class ChangeGoal:
             await self.end_lineage.wake(change)
             return _accepted(saved)
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+    async def _predecessor_is_ended(self, it: Instance) -> bool:
+        """End what one that goes already was to take over from; False if it has changed meanwhile."""
+        along = await self.end_lineage.of_one_that_goes(it)
+        if along is None:
+            return True
+        try:
+            saved = await self.instances.update(along)
+        except StaleWrite:
+            return False
+        await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
+        return True
 
     def _audit_record(self, caller: Caller, before: Instance, after: Instance) -> AuditRecord:
         operation = _accepted(after).operation

@@ -48,6 +48,16 @@ class EndLineage:
             return ended if along is None else replace(ended, also=(*ended.also, along))
         return await self._with_predecessor(before, change)
 
+    async def of_one_that_goes(self, it: Instance) -> Change | None:
+        """Return what a delete means for the one whose heir is being removed already, by nobody's request.
+
+        It may have failed: then its predecessor would make the next one, which is not wanted any more.
+        """
+        if it.goal is not Goal.DELETED:
+            return None
+        change = await self._with_predecessor(it, Change(it))
+        return change.also[0] if change.also else None
+
     async def wake(self, change: Change) -> None:
         """Let those who end along with another one hear of it at once."""
         if change.also:
