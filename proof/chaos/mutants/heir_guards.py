@@ -74,6 +74,13 @@ SUCCESSION = (
         (f"{STORIES}::test_a_stop_or_delete_takes_the_heir_with_it",),
     ),
     Safeguard(
+        "a delete of an heir that goes already ends its predecessor",
+        "usecases/instances/change_goal.py",
+        "                if not await self._predecessor_is_ended(before):\n                    continue\n",
+        "",
+        (f"{STORIES}::test_deleting_an_heir_that_is_being_removed_because_it_failed_leaves_nothing",),
+    ),
+    Safeguard(
         "an heir has the end of its predecessor",
         "usecases/succession/make_heir.py",
         "            lease_term=old.lease_term,\n",
