@@ -22,16 +22,21 @@ NOTE = (
 )
 
 
-async def measure(bench_env: BenchEnvironment) -> list[Line]:
-    orders = Orders(
+def create_orders(bench_env: BenchEnvironment) -> Orders:
+    """Return the creates that many callers make at once."""
+    return Orders(
         port=0,
-        path="/",
+        path="/api/instances",
         method="POST",
         headers=AUTH,
         body=json.dumps(wish("bench")),
         callers=CALLERS,
         seconds=bench_env.scale.round_s,
     )
+
+
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    orders = create_orders(bench_env)
     async with (
         bench_env.cloud() as cloud,
         bench_env.ours(cloud) as server,
@@ -42,8 +47,8 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
         await call(server, "POST", "/api/instances", wish("first"))
         ours, baseline = await take_turns(
             bench_env,
-            (server, replace(orders, port=server.port, path="/api/instances")),
-            (bare, replace(orders, port=bare.port)),
+            (server, replace(orders, port=server.port)),
+            (bare, replace(orders, port=bare.port, path="/")),
         )
     ratio = ours.per_s / baseline.per_s
     note = f"{NOTE}. By CPU alone the ratio is {baseline.cpu_us / ours.cpu_us:.2f}"

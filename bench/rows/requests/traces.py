@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from bench.environment import BenchEnvironment, call, ready, take_turns, wish
-from bench.load import Orders
-from bench.processes import AUTH
 from bench.report import Line
+from bench.rows.requests.create import create_orders
 
-CALLERS = 64
 CPU_RATIO_MAX = 1.10
 NOTE = (
     "ours: every rental is traced, and its spans are sent to a collector that takes them; baseline: the same "
@@ -19,15 +16,7 @@ NOTE = (
 
 
 async def measure(bench_env: BenchEnvironment) -> list[Line]:
-    orders = Orders(
-        port=0,
-        path="/api/instances",
-        method="POST",
-        headers=AUTH,
-        body=json.dumps(wish("bench")),
-        callers=CALLERS,
-        seconds=bench_env.scale.round_s,
-    )
+    orders = create_orders(bench_env)
     async with (
         bench_env.cloud() as cloud,
         bench_env.cloud() as other_cloud,

@@ -9,6 +9,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.processes.services import taking_posts
+
 
 class Collector:
     """All bytes that came, and the spans in them."""
@@ -35,13 +37,5 @@ class Collector:
 @contextlib.asynccontextmanager
 async def collector() -> AsyncIterator[Collector]:
     it = Collector()
-    app = web.Application()
-    app.router.add_post("/v1/traces", it.take)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    it.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with taking_posts("/v1/traces", it.take) as it.url:
         yield it
-    finally:
-        await runner.cleanup()

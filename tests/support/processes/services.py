@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,15 +199,24 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def receiver() -> AsyncIterator[Receiver]:
-    it = Receiver()
+async def taking_posts(
+    path: str, take: Callable[[web.Request], Awaitable[web.Response]]
+) -> AsyncIterator[str]:
+    """Serve one path in this process, and give the address before it."""
     app = web.Application()
-    app.router.add_post("/hook", it.take)
+    app.router.add_post(path, take)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    it.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
     try:
-        yield it
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def receiver() -> AsyncIterator[Receiver]:
+    it = Receiver()
+    async with taking_posts("/hook", it.take) as url:
+        it.url = f"{url}/hook"
+        yield it
