@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 HOURS_A_DAY = 24
 # To the billionth of a dollar: most prices of a disk for one hour have no end.
 NANO_USD = Decimal("1e-9")
+FREE = Decimal(0)
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class DiskTariff:
 
     def hourly_usd(self, disk_gb: int) -> Decimal:
         """Return what a disk of this size costs an hour."""
-        paid_gb = max(0, disk_gb - self.free_gb)
-        price = paid_gb * self.usd_per_gb_day / HOURS_A_DAY
-        return price.quantize(NANO_USD, ROUND_HALF_EVEN).normalize() if price else Decimal(0)
+        if disk_gb <= self.free_gb:
+            return FREE
+        price = (disk_gb - self.free_gb) * self.usd_per_gb_day / HOURS_A_DAY
+        return price.quantize(NANO_USD, ROUND_HALF_EVEN).normalize() if price else FREE
 
 
 NOVITA_DISK = DiskTariff()

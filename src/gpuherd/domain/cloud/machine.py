@@ -7,6 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.fast_init import fast_init
+
 
 class Phase(StrEnum):
     """What the cloud says about a machine."""
@@ -49,6 +51,7 @@ class ConnectionDetails:
 NO_CONNECTION = ConnectionDetails()
 
 
+@fast_init
 @dataclass(frozen=True)
 class Machine:
     """One machine as the cloud showed it at one moment."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuherd.domain.cloud.offer import Template, check_template
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.workload.envs import ENVS_MAX, OpenedEnv
 from gpuherd.domain.workload.image import registry_of
@@ -16,6 +17,7 @@ from gpuherd.domain.workload.ports import parse_ports, port_text
 NO_TEMPLATE = Template(template_id="", name="", image="")
 
 
+@fast_init
 @dataclass(frozen=True, kw_only=True)
 class GivenInputs:
     """What wins over the template; None: it is as the template says."""

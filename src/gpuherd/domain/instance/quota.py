@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 
@@ -16,6 +17,7 @@ HOUR_S = Decimal(3600)
 COST_UNIT = Decimal("0.0001")
 
 
+@fast_init
 @dataclass(frozen=True)
 class Usage:
     """GPUs that are held, and what all that is held costs an hour."""

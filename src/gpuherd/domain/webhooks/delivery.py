@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.fast_replace import replace
 
 DELIVERY_ID_PREFIX = "msg_"
@@ -34,6 +35,7 @@ class DeliveryTry:
     duration_ms: int
 
 
+@fast_init
 @dataclass(frozen=True)
 class Delivery:
     """One event for one receiver."""

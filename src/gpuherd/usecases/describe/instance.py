@@ -24,7 +24,7 @@ def describe(it: Instance) -> shown.InstanceRecord:
     if rental:
         # Of the offer that was taken: a wish may have named a part of it.
         wish["product_name"] = rental.product_name
-        wish["billing_mode"] = it.billing_mode
+        wish["billing_mode"] = it.billing_mode.value
         wish["image_url"] = rental.image_url
     return shown.InstanceRecord(
         id=it.id,

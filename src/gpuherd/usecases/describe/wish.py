@@ -24,7 +24,7 @@ _NAMES = tuple((it.name, CONTRACT_NAMES.get(it.name, it.name)) for it in fields(
 # A create writes them all down with its job, and the names are always the same.
 _WIRE_NAMES = tuple((name, camel(name)) for _, name in _NAMES)
 # What JSON has as it is.
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def describe_wish(wish: Wish) -> dict[str, Any]:
@@ -32,8 +32,9 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
     values = vars(wish)
     shown = {name: values[field] for field, name in _NAMES}
     seconds = wish.capacity_wait_s
-    if wish.fallback_after_s is not None:
-        shown["billing_mode"] = AUTO
+    # Plain words: to write an enum as JSON takes as long as twenty of them.
+    shown["billing_mode"] = wish.billing_mode.value if wish.fallback_after_s is None else AUTO
+    shown["optimize"] = wish.optimize.value
     # Never a value: not in a reply, and not in what is stored for a job.
     shown["envs"] = shown_envs(wish.envs)
     shown["volumes"] = tuple(

@@ -30,6 +30,7 @@ from gpuherd.contract.webhook import (
     PriceEventBody,
     PriceEventData,
 )
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events as event_types
 from gpuherd.domain.instance.attempt import Attempt
@@ -55,6 +56,7 @@ from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 
+@fast_init
 @dataclass(frozen=True)
 class NewEvent:
     """Something that happened, before it has a number."""

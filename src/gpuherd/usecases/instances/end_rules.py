@@ -32,6 +32,8 @@ class EndRules:
         delete_stopped_s = terms.delete_stopped_s
         if delete_stopped_s is None and self.delete_stopped_after:
             delete_stopped_s = int(self.delete_stopped_after.total_seconds())
+        if lease is terms.lease and delete_stopped_s == terms.delete_stopped_s:
+            return terms
         return replace(terms, lease=lease, delete_stopped_s=delete_stopped_s)
 
     def _lease_s(self, limits: Limits) -> int | None:

@@ -15,6 +15,7 @@ from gpuherd.domain.cloud.offer import Offer, Region
 from gpuherd.domain.endings.lease_term import accepted_term
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.capacity_line import Waiter
@@ -60,6 +61,7 @@ PRICE_UNKNOWN = (
 )
 
 
+@fast_init
 @dataclass(frozen=True)
 class LaunchRequest:
     """A wish and all that goes with it; regions still in the user's words."""
