@@ -44,7 +44,9 @@ def camel(name: str) -> str:
 
 def iso_time(moment: datetime) -> str:
     """Return a time as ISO 8601 in UTC with microseconds."""
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    text = moment.isoformat("T", "microseconds")
+    # An instance has a dozen of them: a search and a replacement would take twice as long.
+    return text[:-6] + "Z" if text.endswith("+00:00") else text
 
 
 def decimal_text(amount: Decimal) -> str:

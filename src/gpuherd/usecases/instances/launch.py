@@ -143,8 +143,10 @@ class LaunchInstance:
         caller = request.caller
         if known := await self.made_of(request):
             return Launched(known, replayed=True)
-        await self._check_registry_auth(request.wish)
-        await self.environments.check(request.envs, caller.key_id)
+        if request.wish.registry_auth_id:
+            await self._check_registry_auth(request.wish.registry_auth_id)
+        if request.envs:
+            await self.environments.check(request.envs, caller.key_id)
         request = _at_planned_price(request, self.clock.now())
         wish, hourly_usd = await self._checked(request)
         if must_know_price(request, self.budgets):
@@ -249,12 +251,9 @@ class LaunchInstance:
         if not ranking.accepted:
             raise no_capacity(ranking, wish)
 
-    async def _check_registry_auth(self, wish: Wish) -> None:
+    async def _check_registry_auth(self, auth_id: str) -> None:
         """Refuse a credential that is known not to be there; that of a template is looked up by the job."""
-        if wish.registry_auth_id:
-            await within_budget(
-                self.lookup_budget_s, self.catalogue.check_registry_auth(wish.registry_auth_id)
-            )
+        await within_budget(self.lookup_budget_s, self.catalogue.check_registry_auth(auth_id))
 
     def _refuse_unpriced(self, request: LaunchRequest) -> None:
         """Refuse a wish of unknown price where there is a limit on what may be spent."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, cast
 
 from starlette.types import Message, Receive
 
@@ -43,13 +46,31 @@ class LimitedReceive:
     async def _next(self) -> Message:
         if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX_BYTES:
             raise _too_large()
+        arriving = cast(Coroutine[Any, None, Message], self._receive())
+        try:
+            # Nearly always all is here by now, and a timeout takes longer to set than a body to read.
+            waits_for = arriving.send(None)
+        except StopIteration as here:
+            return cast(Message, here.value)
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await self._receive()
+                return await _resumed(arriving, waits_for)
         except TimeoutError:
             raise RequestTimeout(f"the body was not complete after {self._timeout_s:g} seconds") from None
+
+
+@types.coroutine
+def _resumed(started: Coroutine[Any, None, Message], waits_for: Any) -> Generator[Any, None, Message]:
+    """Await the rest of a coroutine whose first step is taken, and led to a wait."""
+    try:
+        yield waits_for
+    except BaseException as error:
+        # Whoever cancels this wait cancels the coroutine.
+        started.throw(error)
+        raise
+    return (yield from started.__await__())
 
 
 def _too_large() -> BodyTooLarge:
