@@ -16,6 +16,9 @@ PAGES = (
     "/instances",
     "/instances/new",
     "/offers",
+    "/images",
+    "/volumes",
+    "/secrets",
     "/money",
     "/jobs",
     "/webhooks",
@@ -194,7 +197,7 @@ async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:
 
 
 # The pages whose parts are widest; `make chaos` opens the others too.
-WIDE_PAGES = ("/", "/instances", "/instances/new", "/money", "/docs")
+WIDE_PAGES = ("/", "/instances", "/instances/new", "/images", "/volumes", "/secrets", "/money", "/docs")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,12 @@ from tests.support.sql.postgres import postgres_server
 __all__ = ["clock", "fresh_postgres", "herd", "meter", "plane", "postgres_server", "reusable_postgres"]
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Site": "same-origin"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "a\u202egnp.exe",
+    "{{ 7*7 }}",
+)
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 
 
@@ -43,6 +49,18 @@ class Browser:
 
     async def sign_in(self, key: str, **headers: str) -> httpx.Response:
         return await self.client.post("/login", data={"api_key": key}, headers=headers)
+
+
+async def once_of(browser: Browser, path: str) -> str:
+    """Return the word of a fresh form on a page."""
+    found = re.search(r'name="once" value="([0-9a-z]+)"', await browser.text(path))
+    assert found is not None
+    return found[1]
+
+
+def hostile_parts(page: str) -> list[str]:
+    """Return what of the hostile names is more than text on a page."""
+    return [it for it in ("<script>alert", "<img src=x", "\u202e", ">49<") if it in page]
 
 
 @pytest.fixture

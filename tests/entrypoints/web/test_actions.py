@@ -8,8 +8,12 @@ from datetime import timedelta
 
 import pytest
 
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.domain.workload.volumes import VolumeMount
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import InstanceQuery
@@ -17,7 +21,7 @@ from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.webhooks import DeliveryQuery, DeliveryResult
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from tests.entrypoints.web.conftest import Browser
+from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import rent_outside_gpuherd
 
@@ -32,14 +36,10 @@ IMAGE = {
     "minCudaVersion": "12.4",
     "registryAuthId": TEAM_REGISTRY.id,
 }
-HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a\u202egnp.exe", "{{ 7*7 }}")
 
 
 async def once(browser: Browser) -> str:
-    """Return the word of a fresh form."""
-    found = re.search(r'name="once" value="([0-9a-z]+)"', await browser.text("/instances/new"))
-    assert found is not None
-    return found[1]
+    return await once_of(browser, "/instances/new")
 
 
 async def names(plane: Plane) -> list[str]:
@@ -73,6 +73,40 @@ class TestRenting:
         )
         wrong = await admin.send("/instances/new", once=await once(admin), **WISH, volumes="data")
         assert 'id="volumes-problem"' in wrong.text and 'value="data"' in wrong.text
+
+    async def test_volumes_secrets_and_credentials_are_chosen_from_what_there_is(
+        self, admin: Browser, plane: Plane, herd: Herd
+    ) -> None:
+        volume = herd.world.volumes.create("data", "us-ca-6", 50, herd.world.now())
+        caller = Caller("admin", Scope.ADMIN)
+        for shared in (True, False):
+            await plane.secrets.put("hf", Secret(CANARY), caller, shared=shared)
+        form = await admin.text(f"/instances/new?mount.{volume.id}=/data")
+        assert "50 GB in US-CA-06" in form and f'name="mount.{volume.id}"' in form
+        assert 'value="/data"' in form and form.count('name="secret.hf"') == 1
+        assert f'<option value="{TEAM_REGISTRY.id}">' in form
+        said = {**WISH, f"mount.{volume.id}": "/data", "secret.hf": "HF_TOKEN"}
+        reply = await admin.send("/instances/new", once=await once(admin), **said)
+        assert reply.status_code == 303, reply.text
+        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        assert it.wish.volumes == (VolumeMount(volume.id, "/data"),)
+        assert [(env.name, env.secret) for env in it.wish.envs] == [("HF_TOKEN", "hf")]
+        refused = await admin.send("/instances/new", once=await once(admin), **said, gpuNum="99")
+        assert 'value="/data"' in refused.text and 'value="HF_TOKEN"' in refused.text
+        assert CANARY not in form + refused.text
+
+    async def test_what_cannot_be_chosen_any_more_is_not_lost(self, admin: Browser, herd: Herd) -> None:
+        said = {**WISH, "mount.gone": "/data", "secret.gone": "HF_TOKEN"}
+        reply = await admin.send("/instances/new", once=await once(admin), **said)
+        assert (reply.status_code, "has no secret" in reply.text) == (404, True)
+        assert 'value="gone:/data"' in reply.text and 'value="HF_TOKEN=gone"' in reply.text
+
+    async def test_two_secrets_are_not_one_variable(self, admin: Browser, plane: Plane) -> None:
+        said = {**WISH, "secret.hf": "TOKEN", "secrets": "TOKEN=other"}
+        for path in ("/instances/new", "/instances/plan"):
+            reply = await admin.send(path, once=await once(admin), **said)
+            assert "more than one secret is to be the value of TOKEN" in reply.text
+        assert await names(plane) == []
 
     async def test_a_double_click_rents_once(self, admin: Browser, plane: Plane) -> None:
         word = await once(admin)
@@ -199,11 +233,7 @@ class TestOneInstance:
     async def test_a_hostile_name_is_text_on_every_page(self, admin: Browser, herd: Herd, name: str) -> None:
         it = await herd.settle(await herd.launch(name))
         for path in ("/", "/instances", f"/instances/{it.id}", "/jobs", "/audit"):
-            page = await admin.text(path)
-            assert "<script>alert" not in page
-            assert "<img src=x" not in page
-            assert "\u202e" not in page
-            assert ">49<" not in page
+            assert hostile_parts(await admin.text(path)) == []
 
 
 class TestTheRest:

@@ -19,10 +19,11 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web import error_pages, static_files
 from gpuherd.entrypoints.web.forms import check_token, read_form
-from gpuherd.entrypoints.web.pages import api_docs, costs, jobs, orphans, overview, settings
-from gpuherd.entrypoints.web.pages.access import audit, keys, login
+from gpuherd.entrypoints.web.pages import api_docs, costs, jobs, orphans, overview, settings, volumes
+from gpuherd.entrypoints.web.pages.access import audit, keys, login, secrets
 from gpuherd.entrypoints.web.pages.access.login import LoginRateLimiter
 from gpuherd.entrypoints.web.pages.cloud import cloud, creates, offers
+from gpuherd.entrypoints.web.pages.images import images, registry, templates
 from gpuherd.entrypoints.web.pages.instances import instance, instances, rent
 from gpuherd.entrypoints.web.pages.webhooks import endpoints, webhooks
 from gpuherd.entrypoints.web.routes import Handler
@@ -33,6 +34,7 @@ PAGE_MODULES = (
     cloud,
     creates,
     endpoints,
+    images,
     instance,
     instances,
     jobs,
@@ -42,9 +44,13 @@ PAGE_MODULES = (
     offers,
     orphans,
     overview,
+    registry,
     rent,
+    secrets,
     settings,
     static_files,
+    templates,
+    volumes,
     webhooks,
 )
 # Nothing but what this server sends: no inline script, no inline style, no other host, no frame around us.

@@ -34,6 +34,17 @@ class Form:
         """Return a field without blanks around it, empty where there is none."""
         return next((value.strip() for key, value in self._pairs if key == name), "")
 
+    def as_typed(self, name: str) -> str:
+        """Return a field with the blanks around it: in a password they count."""
+        return next((value for key, value in self._pairs if key == name), "")
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """Return the fields whose names begin with `prefix`, by the rest of their names."""
+        found = {
+            key.removeprefix(prefix): value.strip() for key, value in self._pairs if key.startswith(prefix)
+        }
+        return {key: value for key, value in found.items() if value}
+
     def all(self, name: str) -> list[str]:
         """Return every value of a field that may be chosen several times."""
         return [value.strip() for key, value in self._pairs if key == name and value.strip()]

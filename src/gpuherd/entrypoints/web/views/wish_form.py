@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpuherd.domain.errors import FieldProblem
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.durations import HOUR, MINUTE
 from gpuherd.entrypoints.web.forms import Form
+from gpuherd.entrypoints.web.views.typed_values import (
+    typed_envs,
+    typed_mounts,
+    typed_number,
+    typed_pairs,
+    typed_ports,
+)
 
 TEXT_FIELDS = (
     *("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "onReclaim"),
@@ -37,6 +44,8 @@ _FORM_NAMES = {
     "lease": "leaseHours",
     "region": "regions",
 }
+# Of fields whose names go on with the id of a volume, or the name of a secret.
+MOUNT, SECRET = "mount.", "secret."
 DEFAULTS = {
     "gpuNum": "1",
     "rootfsSize": "60",
@@ -53,25 +62,49 @@ class FormValues:
 
     fields: dict[str, str]
     regions: tuple[str, ...]
+    # Paths by the ids of volumes, and variables by the names of secrets, that the form offers by themselves.
+    mounts: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def offering(self, volume_ids: Collection[str], secret_names: Collection[str]) -> FormValues:
+        """Return the same for a form that has fields of their own for these: others are text."""
+        mounts = [f"{key}:{path}" for key, path in self.mounts.items() if key not in volume_ids]
+        variables = [f"{name}={key}" for key, name in self.variables.items() if key not in secret_names]
+        texts = {
+            "volumes": ", ".join(filter(None, (self.fields["volumes"], *mounts))),
+            "secrets": ", ".join(filter(None, (self.fields["secrets"], *variables))),
+        }
+        return FormValues(
+            self.fields | texts,
+            self.regions,
+            {key: path for key, path in self.mounts.items() if key in volume_ids},
+            {key: name for key, name in self.variables.items() if key in secret_names},
+        )
 
 
 def form_values(form: Form) -> FormValues:
     """Return what was typed, to show it again."""
-    return FormValues({name: form.text(name) for name in FIELDS}, tuple(form.all("regions")))
+    return FormValues(
+        {name: form.text(name) for name in FIELDS},
+        tuple(form.all("regions")),
+        form.below(MOUNT),
+        form.below(SECRET),
+    )
 
 
 def default_values(said: dict[str, str], region: str = "") -> FormValues:
     """Return a fresh form, with what an offer's link has said already."""
     # A link is kept by browsers and proxies, so nobody shall learn to put values there.
     fields = {name: said.get(name) or DEFAULTS.get(name, "") for name in FIELDS} | {"envs": ""}
-    return FormValues(fields, (region,) if region else ())
+    mounts = {name.removeprefix(MOUNT): path for name, path in said.items() if name.startswith(MOUNT)}
+    return FormValues(fields, (region,) if region else (), mounts)
 
 
 def launch_body_of(it: FormValues) -> dict[str, Any]:
     """Return the wish as the API takes it; what was left empty is not said at all."""
     said = it.fields
     body: dict[str, Any] = {name: said[name] for name in TEXT_FIELDS if said[name]}
-    body |= {name: _number(said[name]) for name in NUMBER_FIELDS if said[name]}
+    body |= {name: typed_number(said[name]) for name in NUMBER_FIELDS if said[name]}
     if said["maxHourlyPrice"]:
         body["maxHourlyPrice"] = said["maxHourlyPrice"].removeprefix("$")
     if it.regions:
@@ -80,63 +113,53 @@ def launch_body_of(it: FormValues) -> dict[str, Any]:
         body["lease"] = {"seconds": _seconds(said["leaseHours"], HOUR)}
     if said["waitMinutes"]:
         body["waitForCapacity"] = {"seconds": _seconds(said["waitMinutes"], MINUTE)}
-    if labels := _labels(said["labels"]):
+    if labels := typed_pairs(said["labels"]):
         body["labels"] = labels
-    if ports := said["ports"].replace(",", " ").split():
+    if ports := typed_ports(said["ports"]):
         body["ports"] = ports
-    named = {name: {"secret": secret} for name, secret in _labels(said["secrets"]).items()}
-    if envs := {**_envs(said["envs"]), **named}:
+    named = {name: {"secret": secret} for name, secret in _named_secrets(it).items()}
+    if envs := {**typed_envs(said["envs"]), **named}:
         body["envs"] = envs
-    if volumes := _volumes(said["volumes"]):
+    chosen_volumes = [{"id": volume_id, "mountPath": path} for volume_id, path in it.mounts.items()]
+    if volumes := chosen_volumes + typed_mounts(said["volumes"]):
         body["volumes"] = volumes
     if said["health"] or said["healthPort"] or said["healthPath"]:
         body["healthCheck"] = _health(said)
     return body
 
 
-def problems_by_field(problems: Iterable[FieldProblem]) -> dict[str, str]:
-    """Return for each field of the form what is wrong with it."""
+def problems_by_field(
+    problems: Iterable[FieldProblem], names: Mapping[str, str] = _FORM_NAMES
+) -> dict[str, str]:
+    """Return for each field of a form what is wrong with it; `names` are fields with other names there."""
     found: dict[str, str] = {}
     for it in problems:
-        field = it.field.split(".")[0]
-        name = _FORM_NAMES.get(field, field)
-        said = it.message.removeprefix(f"{field}: ").removeprefix(f"{field} ")
+        asked = it.field.split(".")[0]
+        name = names.get(asked, asked)
+        said = it.message.removeprefix(f"{asked}: ").removeprefix(f"{asked} ")
         found[name] = f"{found[name]}; {said}" if name in found else said
     return found
+
+
+def _named_secrets(it: FormValues) -> dict[str, str]:
+    """Return the names of secrets by the variables that get their values."""
+    typed = typed_pairs(it.fields["secrets"])
+    variables = [*it.variables.values(), *typed]
+    if twice := sorted({name for name in variables if variables.count(name) > 1}):
+        words = f"more than one secret is to be the value of {', '.join(twice)}"
+        raise InvalidRequest([FieldProblem("secrets", "INVALID_ENVS", words)])
+    return {variable: secret for secret, variable in it.variables.items()} | typed
 
 
 def _health(said: dict[str, str]) -> dict[str, Any]:
     check: dict[str, Any] = {}
     if said["healthPort"]:
-        check["targetPort"] = _number(said["healthPort"])
+        check["targetPort"] = typed_number(said["healthPort"])
     if said["healthPath"]:
         check["path"] = said["healthPath"]
     return check
 
 
 def _seconds(text: str, unit_s: int) -> int | str:
-    number = _number(text)
+    number = typed_number(text)
     return number * unit_s if isinstance(number, int) else number
-
-
-def _labels(text: str) -> dict[str, str]:
-    """Read `team=vision, run=7`."""
-    pairs = (part.strip().partition("=") for part in text.replace("\n", ",").split(",") if part.strip())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _volumes(text: str) -> list[dict[str, str]]:
-    """Read `ID:/data, ID:/models`."""
-    pairs = (word.partition(":") for word in text.replace(",", " ").split())
-    return [{"id": volume_id, "mountPath": path} for volume_id, _, path in pairs]
-
-
-def _envs(text: str) -> dict[str, str]:
-    """Read one `NAME=VALUE` a line."""
-    pairs = (line.partition("=") for line in text.splitlines() if line.strip())
-    return {name.strip(): value for name, _, value in pairs}
-
-
-def _number(text: str) -> int | str:
-    """Return a whole number; what is none is left for the API to complain about."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else text

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.catalogue import RegistryAuth
+from gpuherd.domain.access.named_secret import NamedSecret
 from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUnusable, check_template
-from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
+from gpuherd.domain.costs.bill import StorageVolume
+from gpuherd.domain.errors import GpuherdError, InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
-from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
 from gpuherd.entrypoints.web.forms import form_of
+from gpuherd.entrypoints.web.once import form_key
+from gpuherd.entrypoints.web.refusals import unless_unreachable
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.wish_form import (
@@ -24,6 +30,24 @@ from gpuherd.entrypoints.web.views.wish_form import (
     launch_body_of,
     problems_by_field,
 )
+from gpuherd.usecases.describe.catalogue import describe_registry_auths
+
+# So many volumes and secrets have a field of their own; what is beyond can be typed.
+ROWS_MAX = 20
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the form offers; nothing of what the cloud did not tell."""
+
+    products: Sequence[str]
+    templates: Sequence[Template]
+    regions: Sequence[Region]
+    volumes: Sequence[StorageVolume]
+    credentials: Sequence[RegistryAuth]
+    secrets: Sequence[NamedSecret]
+    # Why the cloud cannot be asked, if so.
+    unknown: str
 
 
 async def show(request: Request) -> Response:
@@ -36,9 +60,9 @@ async def rent(request: Request) -> Response:
     """Rent it. The same form sent twice rents once."""
     form, plane, caller = form_of(request), plane_of(request), acting_caller(request)
     filled = form_values(form)
-    body = launch_body_of(filled)
     try:
-        claim = plane.keys.claim_request(caller.key_id, _form_key(form.text("once")), "form", body=body)
+        body = launch_body_of(filled)
+        claim = plane.keys.claim_request(caller.key_id, form_key(form), "form", body=body)
         wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
         launched = await plane.launch_instance(wanted)
     except InvalidRequest as error:
@@ -66,13 +90,6 @@ async def plan(request: Request) -> Response:
     return page(request, "plan.html", plan=made, refusal="")
 
 
-def _form_key(once: str) -> str:
-    """Return the idempotency key of a form: each one that is shown has a word of its own."""
-    if not once.isascii() or not once.isalnum() or len(once) > 100:
-        raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "this form is not ours; open it anew")])
-    return f"form-{once}"
-
-
 async def _form(
     request: Request,
     filled: FormValues,
@@ -82,31 +99,41 @@ async def _form(
     refusal: str = "",
 ) -> Response:
     plane = plane_of(request)
-    products, templates, regions, unknown = await _catalogue(plane)
+    choices = await _choices(request)
     return page(
         request,
         "rent.html",
         status=status,
-        filled=filled,
+        filled=filled.offering({it.volume_id for it in choices.volumes}, {it.name for it in choices.secrets}),
         problems=problems or {},
         refusal=refusal,
         # A form that was refused is sent again as another one.
         once=plane.ids.new(),
-        products=products,
-        templates=templates,
-        regions=regions,
-        unknown=unknown,
+        choices=choices,
     )
 
 
-async def _catalogue(plane: Plane) -> tuple[list[str], list[Template], Sequence[Region], str]:
+async def _choices(request: Request) -> Choices:
     """Return what can be chosen from; without the cloud, the fields can still be typed into."""
-    try:
-        offers = await plane.catalogue.offers(BillingMode.SPOT)
-        templates = [it for it in await plane.catalogue.templates() if _is_usable(it)]
-        return sorted({it.product_name for it in offers}), templates, await plane.catalogue.regions(), ""
-    except CloudError as error:
-        return [], [], (), error.message
+    plane = plane_of(request)
+    (offers, unknown), (templates, _), (regions, _), (volumes, _), (credentials, _) = await asyncio.gather(
+        unless_unreachable(plane.catalogue.offers(BillingMode.SPOT), ()),
+        unless_unreachable(plane.catalogue.templates(), ()),
+        unless_unreachable(plane.catalogue.regions(), ()),
+        unless_unreachable(plane.volumes.list_all(), ()),
+        unless_unreachable(plane.images.registry.list_all(), ()),
+    )
+    # Of two of one name, the first counts.
+    secrets = {it.name: it for it in reversed(await plane.secrets.list_of(acting_caller(request)))}
+    return Choices(
+        sorted({it.product_name for it in offers}),
+        [it for it in templates if _is_usable(it)],
+        regions,
+        volumes[:ROWS_MAX],
+        describe_registry_auths(credentials).registry_auths,
+        [secrets[name] for name in sorted(secrets)][:ROWS_MAX],
+        unknown,
+    )
 
 
 def _is_usable(template: Template) -> bool:

@@ -1,0 +1,1 @@
+"""What images need: templates, and logins to registries."""
