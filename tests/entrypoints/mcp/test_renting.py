@@ -154,6 +154,9 @@ async def test_one_connection_serves_the_whole_story(an_agent: Agents, mode: str
         for tool in (
             "find_offers",
             "list_templates",
+            "list_volumes",
+            "list_secrets",
+            "list_registry_credentials",
             "list_instances",
             "recent_events",
             "costs",

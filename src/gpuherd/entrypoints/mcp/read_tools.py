@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpuherd.client import AutoStop, InstanceFailed, Lease, WaitTimedOut, Wish
-from gpuherd.client.errors import Forbidden
+from gpuherd.client import InstanceFailed, WaitTimedOut
 from gpuherd.entrypoints.mcp.plain import ROWS_MAX, plain_data
-from gpuherd.entrypoints.mcp.session import Ctx, herd_of, note_use, session_of
+from gpuherd.entrypoints.mcp.plan_tool import plan_rental
+from gpuherd.entrypoints.mcp.session import Ctx, herd_of, note_use
 from gpuherd.entrypoints.mcp.shapes import LISTED_FIELDS, Json, chosen, instance_data, rows
 
-LEASE_S = 2 * 3600
-SILENCE_S = 3600
 WAIT_MAX_S = 50
 
 InstanceRef = Annotated[str, Field(description="Id or name, as list_instances returns it.", max_length=200)]
@@ -40,56 +38,23 @@ async def list_templates(ctx: Ctx) -> Json:
         )
 
 
-async def plan_rental(
-    ctx: Ctx,
-    product_name: Annotated[str, Field(description="The GPU; part of its name is enough.", max_length=200)],
-    template_id: Annotated[
-        str | None, Field(description="What to run: see list_templates. Or give an image.", max_length=200)
-    ] = None,
-    image_url: Annotated[str | None, Field(description="An image to run instead.", max_length=500)] = None,
-    name: Annotated[str | None, Field(max_length=100)] = None,
-    gpu_num: Annotated[int, Field(ge=1, le=8)] = 1,
-    disk_gb: Annotated[int, Field(ge=10, le=1000)] = 60,
-    regions: Annotated[list[str] | None, Field(max_length=20)] = None,
-    billing_mode: Literal["spot", "onDemand", "auto"] = "spot",
-    max_hourly_price: Annotated[str | None, Field(description="USD for the whole instance.")] = None,
-    lease_seconds: Annotated[
-        int, Field(ge=10, le=90 * 86_400, description="When it ends at last.")
-    ] = LEASE_S,
-    silence_seconds: Annotated[
-        int, Field(ge=10, le=90 * 86_400, description="It also ends after so long without a call about it.")
-    ] = SILENCE_S,
-    then: Annotated[
-        Literal["stop", "delete"], Field(description="How it ends; stop keeps the disk.")
-    ] = "stop",
-) -> Json:
-    """Plan a rental: what would be rented, for how much. Nothing is rented; `rent` takes the planId."""
-    wish: Wish = {
-        "image_url": image_url,
-        "gpu_num": gpu_num,
-        "rootfs_size": disk_gb,
-        "regions": regions,
-        "billing_mode": billing_mode,
-        "max_hourly_price": max_hourly_price,
-        "auto_stop": AutoStop(silence_seconds, then),
-    }
+async def list_volumes(ctx: Ctx) -> Json:
+    """List the network volumes that plan_rental can mount, with region, size and price."""
     async with herd_of(ctx) as herd:
-        longest = (await herd.keys.own()).limits.max_lease_seconds
-        # What an agent rents always has an end, and no later one than its key may have.
-        seconds = min(lease_seconds, longest or lease_seconds)
-        wish["lease"] = Lease(seconds=seconds, then=then)
-        note = None
-        try:
-            hold = not session_of(ctx).is_read_only
-            plan = await herd.plan(product_name, template_id, name=name, hold=hold, **wish)
-        except Forbidden:
-            note = "this key may only look: the plan cannot be rented"
-            plan = await herd.plan(product_name, template_id, name=name, **wish)
-        fields = ("fits", "planId", "expiresAt", "heldHourlyPrice", "bestHourlyPrice", "reasons", "warnings")
-        shown = chosen(plan.raw, (*fields, "productName", "gpuNum", "billingMode", "estimatedReadyInSeconds"))
-        offers = [chosen(it.raw, ("productName", "region", "hourlyPrice", "stock")) for it in plan.offers]
-        ends = {"leaseSeconds": seconds, "silenceSeconds": silence_seconds, "then": then}
-        return {**shown, **rows("offers", offers), **ends, "note": note}
+        fields = ("id", "name", "region", "sizeGb", "hourlyPrice")
+        return rows("volumes", [chosen(it.raw, fields) for it in await herd.volumes.list()])
+
+
+async def list_secrets(ctx: Ctx) -> Json:
+    """List the names of the secrets that envs of plan_rental can refer to; nobody is told their values."""
+    async with herd_of(ctx) as herd:
+        return rows("secrets", [chosen(it.raw, ("name", "shared")) for it in await herd.secrets.list()])
+
+
+async def list_registry_credentials(ctx: Ctx) -> Json:
+    """List the credentials with which plan_rental can pull private images, by id and name."""
+    async with herd_of(ctx) as herd:
+        return rows("credentials", [chosen(it.raw, ("id", "name")) for it in await herd.registry.list()])
 
 
 async def list_instances(
@@ -170,6 +135,7 @@ async def leftovers(ctx: Ctx) -> Json:
 
 
 READ_TOOLS: Sequence[Any] = (
-    *(find_offers, list_templates, plan_rental, list_instances, show_instance, explain_instance),
+    *(find_offers, list_templates, list_volumes, list_secrets, list_registry_credentials, plan_rental),
+    *(list_instances, show_instance, explain_instance),
     *(wait_for_instance, recent_events, costs, leftovers),
 )

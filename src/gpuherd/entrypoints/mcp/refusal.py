@@ -21,6 +21,8 @@ ALLOWED = {
     "LEASE_ENDED": "a new rental: plan_rental, then rent",
     "INVALID_LEASE": "a shorter lease: details or the reason say how long it may be",
     "NO_OPTIMAL_PRODUCT_ANY_REGION": "another product, region or price: find_offers shows what there is",
+    "INVALID_VOLUMES": "volumes that list_volumes shows, all of one region, each at a path of its own",
+    "REGISTRY_AUTH_NOT_FOUND": "an id that list_registry_credentials shows",
     "INSTANCE_NOT_FOUND": "an id or name that list_instances returns",
 }
 OTHERWISE = "read the reason, and change the request or ask a person"

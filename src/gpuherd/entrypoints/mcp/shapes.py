@@ -13,7 +13,16 @@ Json = dict[str, Any]
 # Not the webhook, nor the pages of the machine: their addresses may hold a token.
 INSTANCE_FIELDS = (
     *("id", "name", "status", "statusReason", "usable", "productName", "gpuNum", "region", "billingMode"),
-    *("hourlyPrice", "maxHourlyPrice", "templateId", "imageUrl", "labels", "portMappings", "lease"),
+    *(
+        "hourlyPrice",
+        "maxHourlyPrice",
+        "templateId",
+        "imageUrl",
+        "volumes",
+        "labels",
+        "portMappings",
+        "lease",
+    ),
     *("autoStop", "cost", "waits", "lastError", "lossExpectedAt", "replaces", "replacedBy"),
     *("createdAt", "readyAt", "stoppedAt", "estimatedReadyTime"),
 )
