@@ -74,7 +74,9 @@ async def test_a_value_is_not_taken_not_sent_on_and_not_repeated(
     agent = an_agent(answer="accept")
     agent.http.event_hooks["request"].append(_noting(sent))
     refused = await agent.plan(envs=envs)
-    assert refused["refused"] in ("INVALID_ENVS", "SECRET_NOT_FOUND")
+    # What could be a name is looked for among those that there are; everything else is no reference at all.
+    could_be_name = envs == {"HF_TOKEN": {"secret": CANARY}}
+    assert refused["refused"] == ("SECRET_NOT_FOUND" if could_be_name else "INVALID_ENVS")
     assert "list_secrets" in refused["allowed"]
     assert CANARY not in json.dumps(refused)
     assert not [it for it in sent if CANARY.encode() in it]

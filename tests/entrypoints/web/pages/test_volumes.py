@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gpuherd.domain.cloud.volume import VolumeOrder
 from gpuherd.domain.workload.volumes import VolumeMount
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
@@ -46,6 +49,28 @@ async def test_a_double_click_makes_one_and_leads_to_the_same_page(admin: Browse
     assert there(herd) == ["data"]
     other = await admin.send("/volumes", once=word, **{**DATA, "name": "other"})
     assert (other.status_code, there(herd)) == (422, ["data"])
+
+
+async def test_two_at_once_make_one_and_the_second_is_told_that_it_is_under_way(
+    admin: Browser, herd: Herd, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    create = plane.volumes.create.volumes.create_volume
+
+    async def slowly(order: VolumeOrder, send_by_s: float) -> str:
+        asked.set()
+        await go_on.wait()
+        return await create(order, send_by_s)
+
+    monkeypatch.setattr(plane.volumes.create.volumes, "create_volume", slowly)
+    word = await once_of(admin, "/volumes")
+    first = asyncio.create_task(admin.send("/volumes", once=word, **DATA))
+    await asked.wait()
+    second = await admin.send("/volumes", once=word, **DATA)
+    assert (second.status_code, "sent already and is under way" in second.text) == (409, True)
+    go_on.set()
+    assert (await first).headers["location"] == "/volumes?done=volume"
+    assert there(herd) == ["data"]
 
 
 async def test_mistakes_are_beside_their_fields_and_nothing_is_made(admin: Browser, herd: Herd) -> None:
