@@ -12,6 +12,7 @@ import pytest
 
 from gpuherd.entrypoints.mcp.plain import ROWS_MAX, TEXT_MAX, plain, plain_data
 from tests.entrypoints.mcp.conftest import Agent
+from tests.support.herd import Herd
 
 Agents = Callable[..., Agent]
 SNAPSHOT = Path(__file__).parent / "tools.json"
@@ -47,6 +48,20 @@ async def test_every_tool_says_whether_it_changes_or_destroys_something(an_agent
     assert len(tools) == len(listed)
     assert {name for name, it in tools.items() if not it.read_only_hint} == WRITE
     assert {name for name, it in tools.items() if it.destructive_hint} == {"delete_instance"}
+
+
+async def test_an_argument_that_there_is_not_is_refused_and_its_value_not_repeated(
+    an_agent: Agents, mode: str, herd: Herd
+) -> None:
+    async with an_agent(mode=mode).client() as client:
+        for name in ("plan_rental", "rent", "list_instances"):
+            refused = await client.call_tool(
+                name, {"product_name": "RTX 4090 24GB", "plan_id": "plan_1", "max_hourly_pirce": "0.123456"}
+            )
+            (said,) = refused.content
+            # Dropped, as the library would have it, the limit would be none.
+            assert refused.is_error and "max_hourly_pirce" in said.text and "0.123456" not in said.text
+    assert not herd.world.machines
 
 
 async def test_read_only_has_no_tool_that_changes_anything_and_holds_no_plan(an_agent: Agents) -> None:

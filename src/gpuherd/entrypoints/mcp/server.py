@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
 
 from gpuherd import __version__
@@ -50,19 +51,31 @@ def build_server(session: AgentSession, **more: Any) -> MCPServer[AgentSession]:
     async def lifespan(_: MCPServer[AgentSession]) -> AsyncIterator[AgentSession]:
         yield session
 
-    server = MCPServer(
+    tools = [(tool, LOOKS) for tool in READ_TOOLS]
+    if not session.is_read_only:
+        tools += WRITE_TOOLS
+    return MCPServer(
         NAME,
         title="gpuherd",
         instructions=INSTRUCTIONS,
         version=__version__,
         lifespan=lifespan,
         log_level="WARNING",
+        tools=[_tool(tool, hints) for tool, hints in tools],
         **more,
     )
-    tools = [(tool, LOOKS) for tool in READ_TOOLS]
-    if not session.is_read_only:
-        tools += WRITE_TOOLS
-    for tool, hints in tools:
-        title = tool.__name__.replace("_", " ").capitalize()
-        server.add_tool(tool, title=title, annotations=hints)
-    return server
+
+
+def _tool(function: Callable[..., Any], hints: ToolAnnotations) -> Tool:
+    """Return a tool that refuses arguments which it does not have.
+
+    The library would drop them, and a misspelt limit of the price would be no limit.
+    """
+    title = function.__name__.replace("_", " ").capitalize()
+    tool = Tool.from_function(function, title=title, annotations=hints)
+    arguments = tool.fn_metadata.arg_model
+    # What was given under a wrong name may be a secret.
+    arguments.model_config.update(extra="forbid", hide_input_in_errors=True)
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
