@@ -16,6 +16,7 @@ from novita import BadRequestError, NotFoundError, NovitaClient
 from novita.generated.models import (
     BillingMode,
     Channel,
+    CreateImagePrewarmRequest,
     CreateInstanceRequest,
     CreateTemplateRequest,
     EditInstanceRequest,
@@ -151,6 +152,32 @@ def test_a_create_of_ours_is_one_that_the_unofficial_sdk_could_send() -> None:
         by_alias=True, mode="json", exclude_none=True
     )
     assert theirs == body
+
+
+async def test_the_unofficial_sdk_prewarms_an_image(server: SimulatorServer) -> None:
+    def use(gpu: Any) -> None:
+        request = CreateImagePrewarmRequest(
+            image_url="registry.example.com/team/trainer:1.4",
+            cluster_id="us-ca-6",
+            repository_auth=REGISTRY_AUTH,
+            product_ids=["4090.16c62g"],
+            note="sdk",
+        )
+        made = gpu.image_prewarm.create(request).id
+        until("Succeeded", lambda: str(gpu.image_prewarm.list()[0].state.value))
+        (task,) = gpu.image_prewarm.list()
+        assert (task.id, task.image_name, task.note) == (made, "trainer", "sdk")
+        assert task.products[0].product_name == "RTX 4090 24GB"
+        assert int(task.image_size) > 10**8
+        assert int(task.complete_time) >= int(task.create_time)
+        assert gpu.image_prewarm.get_quota() == {"total": 1, "limit": 5, "perImageSize": 100}
+        with pytest.raises(BadRequestError, match="ids"):
+            # It says `task_id`, which no document knows.
+            gpu.image_prewarm.delete(made)
+        with pytest.raises(BadRequestError, match="cluster"):
+            gpu.image_prewarm.create(request.model_copy(update={"cluster_id": "mars"}))
+
+    await in_a_thread(server, use)
 
 
 async def test_the_unofficial_sdk_manages_templates_registries_and_the_rest(server: SimulatorServer) -> None:

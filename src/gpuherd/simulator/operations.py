@@ -37,6 +37,7 @@ from gpuherd.simulator.views.product_list import (
     list_products,
 )
 from gpuherd.simulator.world.account import AccountJob
+from gpuherd.simulator.world.prewarms import PrewarmRequest, PrewarmTask
 from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
@@ -174,6 +175,28 @@ class CloudOperations:
             ApiEndpoint.NETWORK_STORAGE_DELETE,
             lambda: world.volumes.delete(volume_id, world.now(), world.mounted_volumes()),
         )
+
+    async def prewarms(self) -> list[PrewarmTask]:
+        return await self._ask(ApiEndpoint.PREWARMS, self.world.prewarms.listed)
+
+    async def prewarm_quota(self) -> tuple[int, int, int]:
+        """Return how many tasks there are and may be, and how many GB each image may have."""
+        kept = self.world.prewarms
+        return await self._ask(
+            ApiEndpoint.PREWARM_QUOTA, lambda: (len(kept.listed()), kept.tasks_max, kept.image_gb_max)
+        )
+
+    async def create_prewarm(self, request: PrewarmRequest) -> str:
+        # By its image, as machines by their name.
+        call = Call(ApiEndpoint.PREWARM_CREATE, request.image_url, cluster_id=request.cluster_id)
+        return await self._fault_injector.execute(call, lambda: self.world.prewarm(request, call))
+
+    async def edit_prewarm(self, task_id: str, note: str) -> None:
+        kept = self.world.prewarms
+        await self._ask(ApiEndpoint.PREWARM_EDIT, lambda: kept.change_note(task_id, note))
+
+    async def delete_prewarms(self, task_ids: Sequence[str]) -> None:
+        await self._ask(ApiEndpoint.PREWARM_DELETE, lambda: self.world.prewarms.delete(task_ids))
 
     async def samples(self, machine_id: str, window: Span, interval_s: int) -> list[UseSample]:
         """Return how busy a machine was, as the metrics API shows it."""

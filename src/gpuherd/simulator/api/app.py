@@ -11,6 +11,7 @@ from gpuherd.simulator.api.account import ACCOUNT_ROUTES
 from gpuherd.simulator.api.billing import BILLING_ROUTES, HOST_PATH
 from gpuherd.simulator.api.deviations import answer_as, error_as, headers_as, question_as
 from gpuherd.simulator.api.instances import INSTANCE_ROUTES
+from gpuherd.simulator.api.prewarms import PREWARM_ROUTES
 from gpuherd.simulator.api.replies import cut, error_reply, garbage_reply, json_reply
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
@@ -46,7 +47,7 @@ CATALOGUE_ROUTES = (
 )
 
 API_ROUTES: Mapping[str, tuple[Route, ...]] = {
-    BASE_PATH: (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES, *VOLUME_ROUTES),
+    BASE_PATH: (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES, *VOLUME_ROUTES, *PREWARM_ROUTES),
     HOST_PATH: BILLING_ROUTES,
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from gpuherd.simulator.catalogue import DISK_GB_MAX, CloudCatalogue, RegistryAuth, StoredTemplate
-from gpuherd.simulator.create_request import CreateRequest, read_envs
+from gpuherd.simulator.create_request import read_envs
 from gpuherd.simulator.errors import SimulatedError, invalid, not_found
 from gpuherd.simulator.fields import Fields
 
@@ -68,13 +68,13 @@ class Account:
             raise SimulatedError(400, "IMAGE_AUTH_IN_USE", "the image auth is in use")
         del self.registry_auths[auth_id]
 
-    def may_pull(self, request: CreateRequest) -> bool:
+    def may_pull(self, image_url: str, image_auth_id: str, image_auth: str = "") -> bool:
         """Tell whether the registry would hand out the image for the login that came with the request."""
         for prefix, auth_id in self._private_images:
-            if request.image_url.startswith(prefix):
+            if image_url.startswith(prefix):
                 auth = self.registry_auths.get(auth_id)
                 login = f"{auth.username}:{auth.password}" if auth else None
-                return request.image_auth_id == auth_id or request.image_auth == login
+                return image_auth_id == auth_id or image_auth == login
         return True
 
     def add_job(self, kind: str, machine_id: str, now: float, done_at: float) -> str:

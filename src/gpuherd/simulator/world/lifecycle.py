@@ -30,6 +30,8 @@ class Times:
     to_reset: float = 1.0
     resetting: float = 15.0
     migrating: float = 25.0
+    prewarm_pending: float = 2.0
+    prewarming: float = 30.0
     # A spot machine runs an hour for sure and is told an hour ahead.
     spot_guaranteed: float = 3600.0
     spot_notice: float = 3600.0

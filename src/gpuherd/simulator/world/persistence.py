@@ -18,6 +18,7 @@ from gpuherd.simulator.money.volumes import NetworkVolume
 from gpuherd.simulator.money.weather import Weather
 from gpuherd.simulator.world.account import AccountJob
 from gpuherd.simulator.world.machine import Reclaim, SimulatedMachine, StatusChange, StatusError
+from gpuherd.simulator.world.prewarms import PrewarmTask
 from gpuherd.simulator.world.state import WorldState
 from gpuherd.simulator.world.timeline import Due, TimelineEvent
 
@@ -51,6 +52,7 @@ def dump_state(state: WorldState) -> Json:
         "withheld": sorted(state.stock_levels.withheld),
         "weather": _flat(state.weather),
         "volumes": [_flat(volume) for volume in state.volumes.all.values()],
+        "prewarms": [_flat(task) for task in state.prewarms.all.values()],
         "uses": state.uses.traces,
         "deposit": None if state.deposit is None else str(state.deposit),
     }
@@ -96,6 +98,7 @@ def _restore_money(state: WorldState, data: Json) -> None:
     state.stock_levels.withheld = {(product, cluster) for product, cluster in data.get("withheld", ())}
     state.weather = Weather(**data.get("weather", {}))
     state.volumes.all = {each["id"]: _volume(each) for each in data.get("volumes", ())}
+    state.prewarms.all = {each["id"]: _prewarm(each) for each in data.get("prewarms", ())}
     traces = data.get("uses", {})
     state.uses.traces = {machine_id: [Use(*use) for use in trace] for machine_id, trace in traces.items()}
     deposit = data.get("deposit")
@@ -139,6 +142,10 @@ def _machine(data: Json) -> SimulatedMachine:
 
 def _volume(data: Json) -> NetworkVolume:
     return NetworkVolume(**{**data, "sizes": tuple(Dated(*each) for each in data["sizes"])})
+
+
+def _prewarm(data: Json) -> PrewarmTask:
+    return PrewarmTask(**{**data, "product_ids": tuple(data["product_ids"])})
 
 
 def _request(data: Json) -> CreateRequest:

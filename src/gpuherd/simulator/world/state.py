@@ -24,6 +24,7 @@ from gpuherd.simulator.world.addresses import Addresses, NovitaAddresses
 from gpuherd.simulator.world.lifecycle import Times
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import billed_gpu_s, machine_charges
+from gpuherd.simulator.world.prewarms import Prewarms
 from gpuherd.simulator.world.stock import Stock
 from gpuherd.simulator.world.timeline import Timeline, TimelineEvent
 
@@ -67,6 +68,7 @@ class WorldState(ABC):
         # Longer pages of machines are cut to this; how long they may be upstream, nobody has written down.
         self.page_size_max: int | None = None
         self.volumes = Volumes(self.catalogue, rng)
+        self.prewarms = Prewarms(self.catalogue)
         self.uses = UseTraces()
         self.weather = CALM
         self.weather_rng = Random(WEATHER_SEED)

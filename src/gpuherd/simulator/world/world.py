@@ -27,6 +27,7 @@ from gpuherd.simulator.world import fault_effects, lifecycle, market
 from gpuherd.simulator.world.machine import REMOVAL_STATUSES, SimulatedMachine, StatusChange
 from gpuherd.simulator.world.persistence import dump_state, restore_state
 from gpuherd.simulator.world.placement import new_id, place, proxy_ports
+from gpuherd.simulator.world.prewarms import PREWARMED_SHARE, PrewarmRequest
 from gpuherd.simulator.world.state import WorldState
 from gpuherd.simulator.world.timeline import Due, TimelineEvent
 
@@ -179,6 +180,20 @@ class World(WorldState):
         self.timeline.add(end_at, Due.RECLAIM, machine.id)
         return machine
 
+    def prewarm(self, request: PrewarmRequest, call: Call) -> str:
+        """Begin to pull an image into a cluster and return the id of the task."""
+        if request.auth_id and request.auth_id not in self.account.registry_auths:
+            raise not_found("repository auth")
+        allowed = self.account.may_pull(request.image_url, request.auth_id)
+        failed = fault_effects.failed_pull(self.faults, call, allowed=allowed)
+        return self.prewarms.create(
+            request,
+            self.now(),
+            pending_s=self.times.prewarm_pending,
+            pull_s=fault_effects.slowed_s(self.faults, call, self.times.prewarming),
+            failure=failed.message if failed else "",
+        )
+
     def commit_later(self, seconds: float, call: Call) -> None:
         """Let a call whose reply is lost take effect after a while."""
         self.timeline.add_commit(self.now() + seconds, call)
@@ -225,8 +240,10 @@ class World(WorldState):
                 self.migrate(machine.id)
 
     def _boot(self, machine: SimulatedMachine, call: Call) -> None:
-        pull_s = self._jittered(self.times.pulling)
-        allowed = self.account.may_pull(machine.request)
+        pull_s, request = self._jittered(self.times.pulling), machine.request
+        if self.prewarms.is_warm(request.image_url, machine.cluster_id, request.product_id, self.now()):
+            pull_s *= PREWARMED_SHARE
+        allowed = self.account.may_pull(request.image_url, request.image_auth_id, request.image_auth)
         failed = fault_effects.failed_pull(self.faults, call, allowed=allowed)
         if failed is None:
             pull_s = fault_effects.slowed_s(self.faults, call, pull_s)

@@ -1,0 +1,100 @@
+"""The endpoints of Novita's v1 API for image prewarm tasks."""
+
+from __future__ import annotations
+
+from gpuherd.simulator.api.routes import Route, Values
+from gpuherd.simulator.api.shapes import Json
+from gpuherd.simulator.catalogue import CloudCatalogue
+from gpuherd.simulator.errors import invalid
+from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.views.listing import PAGE_SIZE, PAGE_SIZE_MAX, Paging
+from gpuherd.simulator.world.prewarms import STATES, PrewarmRequest, PrewarmTask
+
+IDS_MAX = 100
+
+
+async def list_prewarms(operations: CloudOperations, query: Values) -> Json:
+    fields, now = Fields(query), operations.world.now()
+    # This one call spells its page `page`.
+    paging = Paging(
+        fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
+        fields.whole("page", low=0, high=10**9, default=1),
+    )
+    state, cluster_id = fields.one_of("state", ("", *STATES), ""), fields.text("clusterId")
+    name = fields.text("name").casefold()
+    matching = [
+        task
+        for task in await operations.prewarms()
+        if (not state or task.state(now) == state)
+        and cluster_id in ("", task.cluster_id)
+        and (name in task.image_name.casefold() or name in task.note.casefold())
+    ]
+    page = matching[paging.offset : paging.offset + paging.size]
+    shown = [prewarm_shape(task, now, operations.world.catalogue) for task in page]
+    return {"data": shown, "total": len(matching)}
+
+
+async def prewarm_quota(operations: CloudOperations, _: Values) -> Json:
+    used, tasks_max, image_gb_max = await operations.prewarm_quota()
+    return {"total": used, "limit": tasks_max, "perImageSize": image_gb_max}
+
+
+async def create_prewarm(operations: CloudOperations, body: Values) -> Json:
+    fields = Fields(body)
+    request = PrewarmRequest(
+        image_url=fields.text("imageUrl", shortest=1, longest=500),
+        cluster_id=fields.text("clusterId", shortest=1),
+        auth_id=fields.text("repositoryAuth"),
+        product_ids=tuple(fields.texts("productIds", most=IDS_MAX)),
+        note=fields.text("note"),
+    )
+    return {"id": await operations.create_prewarm(request)}
+
+
+async def edit_prewarm(operations: CloudOperations, body: Values) -> Json:
+    fields = Fields(body)
+    await operations.edit_prewarm(fields.text("id", shortest=1), fields.text("note"))
+    return {}
+
+
+async def delete_prewarms(operations: CloudOperations, body: Values) -> Json:
+    task_ids = Fields(body).texts("ids", most=IDS_MAX)
+    if not task_ids:
+        raise invalid("ids", "must not be empty")
+    await operations.delete_prewarms(task_ids)
+    return {}
+
+
+def prewarm_shape(task: PrewarmTask, now: float, catalogue: CloudCatalogue) -> Json:
+    cluster = catalogue.cluster(task.cluster_id)
+    products = [(each, catalogue.product(each)) for each in task.product_ids]
+    done_at = task.done_at if task.is_done(now) else None
+    return {
+        "id": task.id,
+        "imageName": task.image_name,
+        "imageUrl": task.image_url,
+        "repositoryAuth": task.auth_id,
+        "clusterId": task.cluster_id,
+        "clusterName": cluster.label if cluster else "",
+        "products": [
+            {"productId": product_id, "productName": product.name if product else ""}
+            for product_id, product in products
+        ],
+        # In bytes; nobody knows it before the image is there.
+        "imageSize": str(task.size_bytes) if done_at is not None and not task.failure else "0",
+        "createTime": str(int(task.created_at)),
+        "state": task.state(now),
+        "completeTime": "0" if done_at is None else str(int(done_at)),
+        "note": task.note,
+        "reason": task.reasons(now),
+    }
+
+
+PREWARM_ROUTES = (
+    Route("GET", "/image/prewarm", list_prewarms),
+    Route("GET", "/image/prewarm/quota", prewarm_quota),
+    Route("POST", "/image/prewarm", create_prewarm),
+    Route("POST", "/image/prewarm/edit", edit_prewarm),
+    Route("POST", "/image/prewarm/delete", delete_prewarms),
+)
