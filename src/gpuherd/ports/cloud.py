@@ -9,6 +9,7 @@ from gpuherd.domain.cloud.images import CredentialOrder, RegistryCredential, Tem
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
+from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmQuota
 from gpuherd.domain.cloud.volume import VolumeOrder
 
 
@@ -127,4 +128,31 @@ class TemplateEditor(Protocol):
 
     async def delete_template(self, template_id: str) -> None:
         """Remove one; as above."""
+        ...
+
+
+class ImagePrewarms(Protocol):
+    """The account's image prewarm tasks. Every call may raise `CloudUnavailable`: surely nothing happened.
+
+    No password ever comes back from here, also not in the reason of a failure.
+    """
+
+    async def list_prewarms(self) -> tuple[Prewarm, ...]:
+        """Return all of them, or raise: what is only not shown would look like what was never made."""
+        ...
+
+    async def prewarm_quota(self) -> PrewarmQuota:
+        """Return how many there are and may be."""
+        ...
+
+    async def create_prewarm(self, order: PrewarmOrder, send_by_s: float = math.inf) -> str:
+        """Begin to pull an image and return the id of the task. The call is made once, whatever happens.
+
+        `CloudRefused`: surely not made, perhaps because the quota is used up.
+        `OutcomeUnknown`: it may be there; the caller must look for it before any further try.
+        """
+        ...
+
+    async def delete_prewarm(self, prewarm_id: str) -> None:
+        """Remove a task and what it has pulled; `NotFound` (PREWARM_NOT_FOUND)."""
         ...

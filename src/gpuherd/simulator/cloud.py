@@ -28,6 +28,7 @@ from gpuherd.domain.errors import (
 from gpuherd.resilience.retry import retry
 from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.cloud_images import ImagePorts
+from gpuherd.simulator.cloud_prewarms import PrewarmPorts
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.money.bill import tenthousandths
@@ -59,7 +60,7 @@ class _Failed(Exception):
         self.again = again
 
 
-class SimulatedCloud(ImagePorts):
+class SimulatedCloud(ImagePorts, PrewarmPorts):
     """The ports of the cloud, of its bill and of its metrics, on a `World`.
 
     A call that hangs is given up after `timeout_s` of the world's clock; the cloud goes on with it all the

@@ -14,6 +14,7 @@ from gpuherd.domain.cloud import offer
 from gpuherd.domain.cloud.images import TemplateDraft
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
+from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmProduct, PrewarmState
 from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
 from gpuherd.domain.endings.idleness import Utilization
 from gpuherd.resilience.retry import parse_retry_after
@@ -34,6 +35,7 @@ from gpuherd.simulator.money.tariff import VOLUME_USD_PER_GB_DAY
 from gpuherd.simulator.views import logs
 from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.views.product_list import ProductOnSale
+from gpuherd.simulator.world import prewarms
 from gpuherd.simulator.world.addresses import Addresses
 from gpuherd.simulator.world.placement import SSH_PORT
 from gpuherd.simulator.world.stock import inventory_state
@@ -161,6 +163,26 @@ def volume(stored: volumes.NetworkVolume, catalogue: CloudCatalogue) -> StorageV
         region=_code(cluster) if cluster else stored.cluster_id,
         size_gb=stored.size_gb,
         usd_per_gb_day=Decimal(price.numerator) / price.denominator,
+    )
+
+
+def prewarm(task: prewarms.PrewarmTask, now: float, catalogue: CloudCatalogue) -> Prewarm:
+    cluster, done = catalogue.cluster(task.cluster_id), task.is_done(now)
+    state = PrewarmState(task.state(now).lower())
+    sold = {product.id: product.name for product in catalogue.products}
+    return Prewarm(
+        prewarm_id=task.id,
+        image=task.image_url,
+        region=_code(cluster) if cluster else task.cluster_id,
+        cluster_id=task.cluster_id,
+        state=state,
+        registry_auth_id=task.auth_id,
+        products=tuple(PrewarmProduct(each, sold.get(each, "")) for each in task.product_ids),
+        size_bytes=task.size_bytes if state is PrewarmState.SUCCEEDED else None,
+        note=task.note,
+        reasons=tuple(task.reasons(now)) if state is PrewarmState.FAILED else (),
+        created_at=_moment(int(task.created_at)),
+        completed_at=_moment(int(task.done_at or 0)) if done else None,
     )
 
 

@@ -40,6 +40,7 @@ class ResourceKind(Enum):
     TEMPLATE = "template"
     VOLUME = "volume"
     REGISTRY_AUTH = "registry credential"
+    PREWARM = "prewarm task"
 
 
 NO_STOCK = frozenset(
@@ -175,6 +176,8 @@ def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) ->
                 "a machine or a template uses this registry credential; delete or change that one first",
                 code="REGISTRY_AUTH_IN_USE",
             )
+    if about is ResourceKind.PREWARM and _is_missing(status, problem, GONE, "task not found"):
+        return NotFound(f"there is no such prewarm task: {problem}", code="PREWARM_NOT_FOUND")
     if about is ResourceKind.MACHINE and _is_missing(status, problem, GONE, "instance not found"):
         return MachineGone(f"Novita has no such machine: {problem}")
     if reason in NO_STOCK:

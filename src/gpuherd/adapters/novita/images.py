@@ -1,14 +1,17 @@
-"""Novita's registry credentials and templates: made, changed and removed, each by one call."""
+"""Novita's registry credentials, templates and prewarm tasks: made, changed and removed, each by one call."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections import defaultdict
 from typing import Any
 
 from gpuherd.adapters.novita import failures, wire
 from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
 from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.fields import parts, text
+from gpuherd.adapters.novita.fields import moment, parts, safe_text, text, whole
+from gpuherd.adapters.novita.pages import PAGE_SIZE, NovitaPage, PagedList
 from gpuherd.adapters.novita.reply import NovitaReply
 from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.domain.access.secret import Secret
@@ -18,7 +21,18 @@ from gpuherd.domain.cloud.images import (
     RegistryCredential,
     TemplateDraft,
 )
+from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmProduct, PrewarmQuota, PrewarmState
+from gpuherd.domain.errors import CloudError
 from gpuherd.resilience.rate_limit import Lane
+
+PREWARM_STATES = {
+    "Pending": PrewarmState.PENDING,
+    "Running": PrewarmState.RUNNING,
+    "Succeeded": PrewarmState.SUCCEEDED,
+    "Failed": PrewarmState.FAILED,
+}
+REASONS_MAX = 10
+REASON_CHARS = 300
 
 
 class NovitaImages:
@@ -75,6 +89,114 @@ class NovitaImages:
         if error is not None:
             raise error
         return reply
+
+
+class NovitaPrewarms:
+    """The port `ImagePrewarms`."""
+
+    def __init__(self, transport: NovitaTransport) -> None:
+        self._transport = transport
+        self._list = PagedList(self._entry, page_size=PAGE_SIZE)
+        # By the id of the credential; None where Novita does not say it.
+        self._passwords: dict[str, Secret | None] = {}
+
+    async def list_prewarms(self) -> tuple[Prewarm, ...]:
+        found = await self._list.gather(self._page)
+        if not found.complete:
+            raise failures.unreadable()
+        return tuple(found.items.values())
+
+    async def prewarm_quota(self) -> PrewarmQuota:
+        body = await self._transport.read("/image/prewarm/quota", lane=Lane.BROWSE)
+        used, limit = whole(body, "total"), whole(body, "limit")
+        if used is None or limit is None:
+            raise failures.unreadable()
+        return PrewarmQuota(used, limit, whole(body, "perImageSize") or 0)
+
+    async def create_prewarm(self, order: PrewarmOrder, send_by_s: float = math.inf) -> str:
+        body: dict[str, Any] = {"imageUrl": order.image, "clusterId": order.cluster_id}
+        if order.registry_auth_id:
+            body["repositoryAuth"] = order.registry_auth_id
+            await self._learn_passwords({order.registry_auth_id})
+        if order.products:
+            body["productIds"] = [it.product_id for it in order.products]
+        if order.note:
+            body["note"] = order.note
+        reply = await self._transport.change(
+            "/image/prewarm",
+            body,
+            may_probe=False,
+            send_by_s=send_by_s,
+            secrets=self._secrets_of(order.registry_auth_id),
+        )
+        prewarm_id = wire.read_id(reply.body or {}) if reply.is_success else ""
+        if prewarm_id:
+            return prewarm_id
+        raise failures.failure_of_change(reply, ResourceKind.ACCOUNT) or failures.outcome_unknown(reply)
+
+    async def delete_prewarm(self, prewarm_id: str) -> None:
+        reply = await self._transport.change("/image/prewarm/delete", {"ids": [prewarm_id]})
+        error = failures.failure_of_change(reply, ResourceKind.PREWARM)
+        if error is not None:
+            raise error
+
+    async def _page(self, number: int, size: int) -> NovitaPage:
+        # This one call spells its page so.
+        params = {"pageSize": str(size), "page": str(number)}
+        body = await self._transport.read("/image/prewarm", params, lane=Lane.BROWSE)
+        rows = wire.rows(body, "data")
+        if rows is None:
+            raise failures.unreadable()
+        await self._learn_passwords({text(it, "repositoryAuth") for it in rows if isinstance(it, dict)})
+        return NovitaPage(rows, whole(body, "total"))
+
+    async def _learn_passwords(self, auth_ids: set[str]) -> None:
+        """Learn which of these are credentials of the account, and what no text about them may quote."""
+        if not auth_ids - {""} - self._passwords.keys():
+            return
+        with contextlib.suppress(CloudError):
+            rows = wire.rows(await self._transport.read("/repository/auths", lane=Lane.BROWSE), "data")
+            self._passwords.update(wire.read_registry_passwords(rows or ()))
+
+    def _secrets_of(self, auth_id: str) -> CallSecrets:
+        password = self._passwords.get(auth_id)
+        involved = CallSecrets(
+            credentials=() if password is None else (password,),
+            has_unknown=bool(auth_id) and password is None,
+        )
+        return self._transport.account_secrets.plus(involved)
+
+    def _entry(self, row: Any) -> tuple[str, Prewarm] | None:
+        if not isinstance(row, dict) or not (prewarm_id := wire.read_id(row)):
+            return None
+        auth, state = text(row, "repositoryAuth"), PREWARM_STATES.get(text(row, "state"))
+        cluster_id, size_bytes = text(row, "clusterId"), whole(row, "imageSize")
+        task = Prewarm(
+            prewarm_id=prewarm_id,
+            image=text(row, "imageUrl"),
+            region=wire.region_code(text(row, "clusterName") or cluster_id),
+            cluster_id=cluster_id,
+            state=state or PrewarmState.UNKNOWN,
+            # What is the id of no credential may be a login itself.
+            registry_auth_id=auth if auth in self._passwords else "",
+            products=tuple(
+                PrewarmProduct(text(it, "productId"), text(it, "productName"))
+                for it in parts(row, "products")
+            ),
+            size_bytes=size_bytes if size_bytes and size_bytes > 0 else None,
+            note=text(row, "note"),
+            reasons=self._reasons(row, auth) if state is PrewarmState.FAILED else (),
+            created_at=moment(row, "createTime"),
+            completed_at=moment(row, "completeTime"),
+        )
+        return prewarm_id, task
+
+    def _reasons(self, row: dict[str, Any], auth: str) -> tuple[str, ...]:
+        """Return why a task failed; of a success, too, something is said there."""
+        said = row.get("reason")
+        words = [it for it in said if isinstance(it, str)] if isinstance(said, list) else []
+        secrets = self._secrets_of(auth)
+        return tuple(safe_text(secrets.redact(it), REASON_CHARS) for it in words[:REASONS_MAX])
 
 
 def _said(draft: TemplateDraft) -> dict[str, Any]:
