@@ -194,6 +194,32 @@ async def test_volumes(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_prewarms(api: RecordedApi, herd: Herd) -> None:
+    path = "/api/prewarms"
+    await api("no tasks", "GET", path)
+    wish = {"imageUrl": "ghcr.io/team/trainer:1", "region": "us-ca-6"}
+    made = await api("a task", "POST", path, {**wish, "products": ["4090.16c62g"], "note": "for the night"})
+    await api("the same again", "POST", path, {**wish, "products": ["4090.16c62g"]})
+    private = {"imageUrl": "registry.example.com/team/trainer:1.4", "region": "US-CA-06"}
+    await api("one that will fail", "POST", path, private)
+    await herd.clock.sleep(60)
+    await api("how they ended", "GET", path)
+    await api("those that failed", "GET", f"{path}?state=failed&region=US-CA-06")
+    bad = {"imageUrl": "", "region": "", "registryAuthId": 1, "products": "all", "note": "", "type": "x"}
+    await api("a bad task", "POST", path, bad)
+    await api("words that mean nothing", "POST", path, {**wish, "region": "MARS", "products": ["abacus"]})
+    await api("a login that nobody has", "POST", path, {**wish, "registryAuthId": "nobody"})
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(ApiEndpoint.PREWARM_CREATE,))
+    herd.world.faults.add(lost)
+    await api("a create whose answer is lost", "POST", path, {**wish, "imageUrl": "lost:1"})
+    herd.world.prewarms.tasks_max = 2
+    await api("one too many", "POST", path, wish)
+    await api("a removal", "DELETE", f"{path}/{made['id']}")
+    await api("a removal of what nobody has", "DELETE", f"{path}/{made['id']}")
+    await api("a bad list", "GET", f"{path}?state=odd&colour=red")
+    api.recording.compare()
+
+
 async def test_images(api: RecordedApi) -> None:
     await api("the registry credentials", "GET", "/api/registry-auths")
     login = {"name": "team", "username": "robot", "password": "canary"}

@@ -279,6 +279,7 @@ class Herd:
             volumes=self.billing,
             credentials=self.billing,
             template_editor=self.billing,
+            prewarms=self.billing,
             use_metrics=self.use_metrics,
             activity_probe=self.applications,
             webhook_sender=self.receiver,

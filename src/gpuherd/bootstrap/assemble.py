@@ -16,6 +16,7 @@ from gpuherd.bootstrap.parts.images import build_images
 from gpuherd.bootstrap.parts.instances import build_instances
 from gpuherd.bootstrap.parts.metrics import build_metric_sources
 from gpuherd.bootstrap.parts.orphans import build_orphans
+from gpuherd.bootstrap.parts.prewarms import build_prewarms
 from gpuherd.bootstrap.parts.reconcile import build_advance, build_health_round
 from gpuherd.bootstrap.parts.shared import Shared, build_shared
 from gpuherd.bootstrap.parts.status import build_health, build_overview
@@ -111,12 +112,14 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
     stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
     list_volumes = ListVolumes(ports.billing, costs.leftovers.cache)
     instances = build_instances(ports, values, shared, list_volumes)
+    prewarms = build_prewarms(ports, values, shared)
     caches = (
         *instances.read.caches,
         *instances.comprehensive.caches,
         *catalogue.caches,
         costs.balance.cache,
         costs.leftovers.cache,
+        prewarms.list_all.cache,
     )
     feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(feed.forget)
@@ -151,6 +154,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         budgets=build_budgets(ports, values, shared),
         volumes=build_volumes(ports, values, shared, list_volumes),
         images=build_images(ports, shared),
+        prewarms=prewarms,
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

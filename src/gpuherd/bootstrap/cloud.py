@@ -11,7 +11,7 @@ import structlog
 from gpuherd.adapters.novita.billing import NovitaBilling
 from gpuherd.adapters.novita.call_span import call_span
 from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.images import NovitaImages
+from gpuherd.adapters.novita.images import NovitaImages, NovitaPrewarms
 from gpuherd.adapters.novita.metrics import NovitaMetrics
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.adapters.novita.volumes import NovitaVolumes
@@ -19,7 +19,7 @@ from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import CloudIdentity
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.cloud import Cloud, NetworkVolumes
+from gpuherd.ports.cloud import Cloud, ImagePrewarms, NetworkVolumes
 from gpuherd.ports.costs import ProviderBilling
 from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.ports.tracing.null_tracer import NullTracer
@@ -48,6 +48,7 @@ class CloudLink:
     billing: ProviderBilling
     volumes: NetworkVolumes
     images: NovitaImages
+    prewarms: ImagePrewarms
     metrics: UseMetrics
     # Which cloud it is, and the key of the account there: a database belongs to one.
     identity: CloudIdentity
@@ -105,6 +106,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         NovitaBilling(transport.with_breaker(billing_breaker)),
         NovitaVolumes(transport),
         NovitaImages(transport),
+        NovitaPrewarms(transport),
         NovitaMetrics(transport.with_breaker(metrics_breaker), _metrics_budget(settings, clock)),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,

@@ -18,7 +18,7 @@ from gpuherd.domain.succession.chain import MAX_REPLACEMENTS
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, NamedSecrets, RevokedSessions, Sealer
-from gpuherd.ports.cloud import Cloud, NetworkVolumes, RegistryCredentials, TemplateEditor
+from gpuherd.ports.cloud import Cloud, ImagePrewarms, NetworkVolumes, RegistryCredentials, TemplateEditor
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.egress import EgressStreams
 from gpuherd.ports.events import AccountEventLog, EventLog
@@ -96,6 +96,7 @@ class Ports:
     volumes: NetworkVolumes
     credentials: RegistryCredentials
     template_editor: TemplateEditor
+    prewarms: ImagePrewarms
     use_metrics: UseMetrics
     activity_probe: ActivityProbe
     webhook_sender: WebhookSender

@@ -169,6 +169,7 @@ async def build_service(
         volumes=link.volumes,
         credentials=link.images,
         template_editor=link.images,
+        prewarms=link.prewarms,
         use_metrics=link.metrics,
         activity_probe=EgressActivityProbe(probe_egress),
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 
 from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import BillingMode
 
 
@@ -135,6 +138,55 @@ class VolumeList(Model, needs=("volumes",)):
 
 class VolumeRemoved(Model):
     """A volume that is no more."""
+
+    id: str
+    removed: bool
+
+
+PrewarmState = Annotated[str, OneOf(("pending", "running", "succeeded", "failed", "unknown"))]
+
+
+class PrewarmProduct(Model, needs=("product_id",)):
+    """A product on whose hosts the image is to be."""
+
+    product_id: str
+    product_name: str
+
+
+class Prewarm(Model, needs=("id", "image_url", "region", "state")):
+    """A task that pulls an image into a region before a machine needs it."""
+
+    id: str
+    image_url: str
+    region: str
+    state: PrewarmState
+    products: tuple[PrewarmProduct, ...]  # none: everything that is rented in the region
+    registry_auth_id: str | None
+    size_bytes: int | None  # as soon as it is known
+    note: str | None
+    reasons: tuple[str, ...]  # why it failed
+    created_at: datetime | None
+    completed_at: datetime | None
+
+
+class PrewarmQuota(Model, needs=("used", "limit")):
+    """How many tasks the account has and may have; finished ones count until they are deleted."""
+
+    used: int
+    limit: int
+    per_image_gb: int
+
+
+class PrewarmList(Model, needs=("prewarms", "quota")):
+    """The prewarm tasks of the account, newest first."""
+
+    prewarms: tuple[Prewarm, ...]
+    total: int
+    quota: PrewarmQuota
+
+
+class PrewarmRemoved(Model):
+    """A prewarm task that is no more."""
 
     id: str
     removed: bool

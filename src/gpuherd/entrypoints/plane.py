@@ -58,6 +58,9 @@ from gpuherd.usecases.orphans.order import OrderOrphan
 from gpuherd.usecases.overview import ReadOverview
 from gpuherd.usecases.plans.find import FindHeldPlan
 from gpuherd.usecases.plans.hold import HoldPlan
+from gpuherd.usecases.prewarms.create import CreatePrewarm
+from gpuherd.usecases.prewarms.delete import DeletePrewarm
+from gpuherd.usecases.prewarms.list_all import ListPrewarms
 from gpuherd.usecases.secrets.manage import ManageSecrets
 from gpuherd.usecases.secrets.rotate import RotateSecrets
 from gpuherd.usecases.volumes.create import CreateVolume
@@ -150,6 +153,15 @@ class VolumeServices:
 
 
 @dataclass(frozen=True)
+class PrewarmServices:
+    """What the outside may ask about image prewarm."""
+
+    list_all: ListPrewarms
+    create: CreatePrewarm
+    delete: DeletePrewarm
+
+
+@dataclass(frozen=True)
 class ImageServices:
     """What the outside may ask about what the account keeps for images."""
 
@@ -200,6 +212,7 @@ class Plane:
     budgets: BudgetServices
     volumes: VolumeServices
     images: ImageServices
+    prewarms: PrewarmServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

@@ -114,6 +114,9 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/api/volumes"): READ,
     ("POST", "/api/volumes"): WRITE,
     ("DELETE", "/api/volumes/{volume_id}"): WRITE,
+    ("GET", "/api/prewarms"): READ,
+    ("POST", "/api/prewarms"): WRITE,
+    ("DELETE", "/api/prewarms/{prewarm_id}"): WRITE,
     # Every key rents with these, so only an admin changes them.
     ("POST", "/api/templates"): ADMIN,
     ("PATCH", "/api/templates/{template_id}"): ADMIN,

@@ -27,7 +27,15 @@ from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
 from gpuherd.entrypoints.http.routes import budgets, costs, events, jobs, orphans, volumes, webhooks
 from gpuherd.entrypoints.http.routes.access import audit, keys, secrets
-from gpuherd.entrypoints.http.routes.cloud import catalogue, cloud, creates, registry, sync, templates
+from gpuherd.entrypoints.http.routes.cloud import (
+    catalogue,
+    cloud,
+    creates,
+    prewarms,
+    registry,
+    sync,
+    templates,
+)
 from gpuherd.entrypoints.http.routes.instances import instances, leases, operations, plans
 from gpuherd.entrypoints.http.routes.service import caches, health, metrics
 from gpuherd.entrypoints.plane import Plane
@@ -56,6 +64,7 @@ ROUTE_MODULES = (
     catalogue,
     templates,
     registry,
+    prewarms,
     caches,
     sync,
     webhooks,

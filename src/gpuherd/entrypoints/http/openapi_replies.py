@@ -118,6 +118,9 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("GET", "/api/volumes"): catalogue.VolumeList,
     ("POST", "/api/volumes"): catalogue.Volume,
     ("DELETE", "/api/volumes/{volume_id}"): catalogue.VolumeRemoved,
+    ("GET", "/api/prewarms"): catalogue.PrewarmList,
+    ("POST", "/api/prewarms"): catalogue.Prewarm,
+    ("DELETE", "/api/prewarms/{prewarm_id}"): catalogue.PrewarmRemoved,
     ("PATCH", "/api/budgets/{id_or_name}"): budget.Budget,
     ("DELETE", "/api/budgets/{id_or_name}"): budget.BudgetRemoved,
 }

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr
 from gpuherd.domain.access.named_secret import NAME
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.images import TEMPLATE_PORTS_MAX, TemplateDraft
+from gpuherd.domain.cloud.prewarm import PRODUCTS_MAX
 from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
 from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
 from gpuherd.domain.workload.ports import MAX_PORTS, parse_ports
@@ -26,6 +27,7 @@ from gpuherd.domain.workload.volumes import (
 )
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
+from gpuherd.usecases.prewarms.create import PrewarmWish
 
 COMMAND_CHARS_MAX = 2047
 ENVS_SCHEMA = {
@@ -227,3 +229,30 @@ class TemplateBody(TemplateChangeBody):
 
     name: _TemplateName
     image_url: Annotated[_Image, Code("INVALID_IMAGE")]
+
+
+class PrewarmBody(RequestModel):
+    """An image to pull into a region."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    image_url: Annotated[_Image, Code("INVALID_IMAGE")]
+    region: Annotated[
+        ShortText, Code("INVALID_REGION"), Words("must be a region, like one of GET /api/regions")
+    ]
+    registry_auth_id: RegistryAuthId = None
+    products: Annotated[
+        Annotated[tuple[ShortText, ...], Field(max_length=PRODUCTS_MAX)] | None,
+        NotNull(),
+        Code("INVALID_PRODUCTS"),
+        Words(f"must be a list of up to {PRODUCTS_MAX} products, each by its id or name"),
+    ] = None
+    note: Annotated[
+        ShortText | None, NotNull(), Code("INVALID_NOTE"), Words("must be a text of 1 to 200 characters")
+    ] = None
+
+    def to_wish(self) -> PrewarmWish:
+        """Return what is asked for."""
+        return PrewarmWish(
+            self.image_url, self.region, self.registry_auth_id or "", self.products or (), self.note or ""
+        )

@@ -8,6 +8,7 @@ from decimal import Decimal
 from gpuherd.contract import catalogue as shown
 from gpuherd.domain.cloud.images import RegistryCredential
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
+from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmQuota
 
 
 def describe_products(offers: Iterable[Offer], mode: BillingMode) -> shown.Products:
@@ -105,3 +106,30 @@ def describe_regions(regions: Iterable[Region]) -> shown.Regions:
     """Return all regions."""
     found = tuple(map(describe_region, regions))
     return shown.Regions(regions=found, total=len(found))
+
+
+def describe_prewarm(it: Prewarm) -> shown.Prewarm:
+    """Return one prewarm task."""
+    return shown.Prewarm(
+        id=it.prewarm_id,
+        image_url=it.image,
+        region=it.region,
+        state=it.state.value,
+        products=tuple(
+            shown.PrewarmProduct(product_id=one.product_id, product_name=one.product_name)
+            for one in it.products
+        ),
+        registry_auth_id=it.registry_auth_id or None,
+        size_bytes=it.size_bytes,
+        note=it.note or None,
+        reasons=it.reasons,
+        created_at=it.created_at,
+        completed_at=it.completed_at,
+    )
+
+
+def describe_prewarms(tasks: Iterable[Prewarm], quota: PrewarmQuota) -> shown.PrewarmList:
+    """Return these tasks, with the quota of the account."""
+    found = tuple(map(describe_prewarm, tasks))
+    allowed = shown.PrewarmQuota(used=quota.used, limit=quota.limit, per_image_gb=quota.per_image_gb)
+    return shown.PrewarmList(prewarms=found, total=len(found), quota=allowed)

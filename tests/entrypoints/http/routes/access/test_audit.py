@@ -72,6 +72,10 @@ class Setting:
         found: str = (await self.api.post("/api/volumes", json=VOLUME)).json()["id"]
         return found
 
+    async def prewarm(self) -> str:
+        found: str = (await self.api.post("/api/prewarms", json=PREWARM)).json()["id"]
+        return found
+
     async def registry_auth(self) -> str:
         found: str = (await self.api.post("/api/registry-auths", json=LOGIN)).json()["id"]
         return found
@@ -90,6 +94,7 @@ class Setting:
 
 LOGIN = {"name": "team", "username": "robot", "password": "hidden"}
 TEMPLATE = {"name": "mine", "imageUrl": "a:1", "command": "hidden", "envs": {"A": "hidden"}}
+PREWARM = {"imageUrl": "a:1", "region": "US-CA-06"}
 VOLUME = {"name": "data", "region": "US-CA-06", "sizeGb": 10}
 BUDGET = {"name": "all", "scope": {"all": True}, "amount": 100, "period": "month"}
 # Of each mutating route: the action, what goes into its path, and its body.
@@ -123,6 +128,8 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/costs/reconcile"): ("costs.reconcile", None, {"day": "2026-01-01"}),
     ("POST", "/api/volumes"): ("volume.create", None, VOLUME),
     ("DELETE", "/api/volumes/{volume_id}"): ("volume.delete", Setting.volume, {}),
+    ("POST", "/api/prewarms"): ("prewarm.create", None, PREWARM),
+    ("DELETE", "/api/prewarms/{prewarm_id}"): ("prewarm.delete", Setting.prewarm, {}),
     ("POST", "/api/registry-auths"): ("registry_auth.create", None, LOGIN),
     ("DELETE", "/api/registry-auths/{auth_id}"): ("registry_auth.delete", Setting.registry_auth, {}),
     ("POST", "/api/templates"): ("template.create", None, TEMPLATE),

@@ -10,7 +10,7 @@ from tests.support.fake_clock import FakeClock
 
 NAMES = [
     *("details", "states", "comprehensive", "listing", "offers", "regions", "templates", "template_misses"),
-    *("balance", "volumes"),
+    *("balance", "volumes", "prewarms"),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Image prewarm: which tasks there are, one more, one less."""
