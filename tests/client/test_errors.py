@@ -18,6 +18,9 @@ from gpuherd.client import (
     InvalidRequest,
     NoCapacity,
     NotFound,
+    Prewarm,
+    PrewarmFailed,
+    PrewarmTimedOut,
     SecretLost,
     TooManyRequests,
     Unauthorized,
@@ -108,6 +111,7 @@ async def test_a_refusal_by_somebody_else_is_still_a_refusal(call: AnyClient, se
 
 
 INSTANCE = Instance.of(details("failed"))
+PREWARM = Prewarm.of({"id": "p1", "imageUrl": "a:1", "region": "R", "state": "failed", "reasons": ["no"]})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +122,8 @@ INSTANCE = Instance.of(details("failed"))
         InstanceFailed(INSTANCE, "ready"),
         WaitTimedOut(INSTANCE, "ready", 5),
         SecretLost("key", "k1"),
+        PrewarmFailed(PREWARM),
+        PrewarmTimedOut("p1", PREWARM, 5.0),
     ],
 )
 def test_an_error_survives_the_way_to_another_process(error: GpuherdError) -> None:

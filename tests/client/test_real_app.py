@@ -340,3 +340,18 @@ async def test_volumes_are_made_listed_and_deleted(call: RealAppClient, herd: He
     assert (await call(lambda it: it.volumes.delete(made))).removed
     with pytest.raises(NotFound):
         await call(lambda it: it.volumes.delete(made.id))
+
+
+async def test_an_image_is_prewarmed_waited_for_and_removed(call: RealAppClient, herd: Herd) -> None:
+    made = await call(lambda it: it.prewarms.create("a:1", "US-CA-06", products=["4090.16c62g"], note="n"))
+    assert (made.state, made.products[0].product_name, made.note) == ("pending", "RTX 4090 24GB", "n")
+    with pytest.raises(Conflict):
+        await call(lambda it: it.prewarms.create("a:1", "US-CA-06", products=["4090.16c62g"]))
+    await herd.run_for(timedelta(minutes=1))
+    done = await call(lambda it: it.prewarms.wait(made))
+    assert (done.id, done.state) == (made.id, "succeeded") and done.size_bytes > 10**8
+    assert (await call(lambda it: it.prewarms.list(state="succeeded", region="us-ca-6"))) == (done,)
+    assert (await call(lambda it: it.prewarms.quota())).used == 1
+    assert (await call(lambda it: it.prewarms.delete(done))).removed
+    with pytest.raises(NotFound):
+        await call(lambda it: it.prewarms.delete(made.id))

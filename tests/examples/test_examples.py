@@ -48,6 +48,9 @@ VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "US-CA-06",
 PRIVATE_IMAGE = pytest.param(
     (sys.executable, "python/private_image.py", "team", "robot", "ghcr.io/team/trainer:1"), id="python"
 )
+PREWARM = pytest.param(
+    (sys.executable, "python/prewarm.py", "ghcr.io/team/trainer:1", "US-CA-06"), id="python"
+)
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
@@ -264,6 +267,21 @@ async def test_it_keeps_a_login_and_a_template_and_removes_them(
     assert REGISTRY_CANARY not in server.process.log.read_text()
 
 
+@pytest.mark.parametrize("words", [PREWARM])
+async def test_it_has_an_image_pulled_once_and_rents_there(words: tuple[str, ...], server: Server) -> None:
+    async with example((*words, "--rent"), server.url) as it:
+        assert await it.end() == 0, it.said
+    pulled, quota = r"pulled: ghcr.io/team/trainer:1 is in US-CA-06 \(\d+\.\d GB\)", "quota: 1 of 5 tasks"
+    *states, told, used, runs = it.lines
+    assert states[-1] == "  succeeded", it.said
+    assert re.fullmatch(pulled, told), it.said
+    assert (used, runs) == (quota, "runs: ghcr.io/team/trainer:1 in US-CA-06")
+    async with example((*words, "--remove"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.lines[:2] == ["there is a task for it already", "  succeeded"]
+    assert it.lines[-1] == "removed"
+
+
 @pytest.mark.parametrize("words", [BUDGETS])
 async def test_it_sets_a_budget_that_holds_and_shows_how_far_it_is_used_up(
     words: tuple[str, ...], server: Server
@@ -375,7 +393,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, PRIVATE_IMAGE, BUDGETS, NOTIFY, *RECEIVERS)
+    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, PRIVATE_IMAGE, PREWARM, BUDGETS, NOTIFY, *RECEIVERS)
     assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)

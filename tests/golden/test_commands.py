@@ -152,6 +152,25 @@ async def test_cli_volumes(cli: CommandLine, recording: Recording) -> None:
     recording.compare()
 
 
+async def test_cli_prewarm(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    create = ("prewarm", "create", "ghcr.io/team/trainer:1", "--region", "US-CA-06")
+    await cli.both("prewarm", "ls")
+    await cli(*create, "--wait", terminal=True)
+    await cli.both(*create)
+    await cli("prewarm", "create", "other:1", "--region", "US-CA-06", "--product", "4090.16c62g", "--quiet")
+    private = ("prewarm", "create", "registry.example.com/team/trainer:1.4", "--region", "US-CA-06", "--wait")
+    await cli.both(*private)
+    await cli.both("prewarm", "ls")
+    await cli("prewarm", "ls", "--state", "failed", "--quiet")
+    herd.world.prewarms.tasks_max = 3
+    await cli.both("prewarm", "create", "more:1", "--region", "US-CA-06")
+    await cli("prewarm", "rm", "other:1", terminal=True, typed="n\n")
+    await cli("prewarm", "rm", "other:1", "--yes", terminal=True)
+    await cli("prewarm", "rm", "ghcr.io/team/trainer:1", "--yes")
+    await cli.both("prewarm", "rm", "other:1", "--yes")
+    recording.compare()
+
+
 async def test_cli_logs(cli: CommandLine, herd: Herd, recording: Recording) -> None:
     await herd.launch(name="one")
     await cli.both("logs", "one")

@@ -109,6 +109,7 @@ NO_CODES = {
         "HALF_OPEN",
         "CLOUD_ID",
         "NAME_OR_ID",
+        "ID_OR_IMAGE",
         "GPUHERD_TAG",
         "BODY_MAX_BYTES",
     ),

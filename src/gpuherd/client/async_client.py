@@ -28,6 +28,7 @@ from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.resources.prewarms import PrewarmMethods
 from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.streams.streaming import (
@@ -83,6 +84,10 @@ class AsyncCostLedger(CostMethods, AsyncResource):
 
 class AsyncVolumeStore(VolumeMethods, AsyncResource):
     """`herd.volumes`."""
+
+
+class AsyncPrewarmTasks(PrewarmMethods, AsyncResource):
+    """`herd.prewarms`."""
 
 
 class AsyncRegistry(RegistryMethods, AsyncResource):
@@ -156,6 +161,7 @@ class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
         self.budgets = AsyncBudgets(caller, executor)
         self.volumes = AsyncVolumeStore(caller, executor)
         self.registry = AsyncRegistry(caller, executor)
+        self.prewarms = AsyncPrewarmTasks(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.secrets = AsyncSecrets(caller, executor)

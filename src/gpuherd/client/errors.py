@@ -14,6 +14,8 @@ GpuherdError
 │   └── Unavailable               later
 ├── InstanceFailed                it will not come to what was waited for
 ├── WaitTimedOut                  it has not come to it yet
+├── PrewarmFailed                 an image could not be pulled ahead of time
+├── PrewarmTimedOut               it is not pulled yet
 ├── NotReleased                   something may still cost money: look at it
 ├── SecretLost                    something was made, but what is shown only once was lost on the way
 └── WebhookInvalid                do not believe this message
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuherd.client.models.account import Prewarm
     from gpuherd.client.models.instance import Instance, Operation
 
 
@@ -202,6 +205,29 @@ class WaitTimedOut(GpuherdError):
         self.operation = operation
         # Whether the server answered when it was asked last.
         self.is_reachable = not trouble
+
+
+class PrewarmFailed(GpuherdError):
+    """The cloud could not pull an image ahead of time; `prewarm` is the task."""
+
+    def __init__(self, prewarm: Prewarm) -> None:
+        why = "; ".join(prewarm.reasons or ()) or "no reason is known"
+        super().__init__(f"{prewarm.image_url} could not be pulled into {prewarm.region}: {why}")
+        self.prewarm = prewarm
+
+
+class PrewarmTimedOut(GpuherdError):
+    """The time is over, and the image is not pulled yet; `prewarm` is as it was seen last, if it was."""
+
+    def __init__(self, id: str, prewarm: Prewarm | None, timeout_s: float, trouble: str = "") -> None:
+        state = prewarm.state if prewarm else "not known"
+        unsure = f" (the server could not be asked at the end: {trouble})" if trouble else ""
+        super().__init__(
+            f"the state of the prewarm task {id} is {state} after {timeout_s:.4g} s{unsure}; "
+            "the cloud goes on with it: wait again, or delete it"
+        )
+        self.id = id
+        self.prewarm = prewarm
 
 
 class NotReleased(GpuherdError):

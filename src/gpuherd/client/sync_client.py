@@ -27,6 +27,7 @@ from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.resources.prewarms import PrewarmMethods
 from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.streams.streaming import (
@@ -82,6 +83,10 @@ class CostLedger(CostMethods, SyncResource):
 
 class VolumeStore(VolumeMethods, SyncResource):
     """`herd.volumes`."""
+
+
+class PrewarmTasks(PrewarmMethods, SyncResource):
+    """`herd.prewarms`."""
 
 
 class Registry(RegistryMethods, SyncResource):
@@ -156,6 +161,7 @@ class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
         self.budgets = Budgets(caller, executor)
         self.volumes = VolumeStore(caller, executor)
         self.registry = Registry(caller, executor)
+        self.prewarms = PrewarmTasks(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.secrets = Secrets(caller, executor)

@@ -6,6 +6,10 @@ from datetime import datetime
 
 from gpuherd.contract.catalogue import (
     Offer,
+    Prewarm,
+    PrewarmProduct,
+    PrewarmQuota,
+    PrewarmRemoved,
     Product,
     Region,
     RegistryAuth,
@@ -30,6 +34,10 @@ __all__ = [
     "Offer",
     "Orphan",
     "Orphans",
+    "Prewarm",
+    "PrewarmProduct",
+    "PrewarmQuota",
+    "PrewarmRemoved",
     "Product",
     "Region",
     "RegistryAuth",

@@ -16,6 +16,7 @@ from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.budgets import build_budgets
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
+from gpuherd.entrypoints.cli.commands.images.prewarm import build_prewarm
 from gpuherd.entrypoints.cli.commands.images.registry import build_registry
 from gpuherd.entrypoints.cli.commands.images.templates import build_templates
 from gpuherd.entrypoints.cli.commands.instances import (
@@ -123,6 +124,7 @@ def build_app(
     app.add_typer(build_volumes(), name="volumes")
     app.add_typer(build_templates(), name="templates")
     app.add_typer(build_registry(), name="registry")
+    app.add_typer(build_prewarm(), name="prewarm")
     app.add_typer(build_audit(), name="audit")
     return app
 

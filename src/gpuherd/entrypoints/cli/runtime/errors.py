@@ -20,6 +20,8 @@ from gpuherd.client import (
     Instance,
     InstanceFailed,
     Operation,
+    PrewarmFailed,
+    PrewarmTimedOut,
     UnexpectedReply,
     WaitTimedOut,
 )
@@ -85,6 +87,8 @@ _RELAX_WISH_ADVICE = (
 _SUGGESTIONS = {
     "PRODUCT_NOT_FOUND": "part of the name is enough, as in --gpu 4090; see them with: gpuherd offers",
     "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
+    "PREWARM_NOT_FOUND": "see what there is with: gpuherd prewarm ls",
+    "PREWARM_QUOTA_EXCEEDED": "finished and failed ones count; see them with: gpuherd prewarm ls",
     "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
     "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
     "LOG_NOT_AVAILABLE": "how it boots is told by: gpuherd logs NAME --system",
@@ -147,6 +151,24 @@ def error_report_of(failure: GpuherdError | CommandError) -> ErrorReport:
                 f"not {until} in time",
                 f"it is {instance.status}" if failure.is_reachable else "the server was not reachable",
                 f"it is still being worked on; go on with: {wait_command(instance, until)}",
+            )
+        case PrewarmFailed(prewarm=task):
+            return ErrorReport(
+                ExitCode.FAILED,
+                "PREWARM_FAILED",
+                f"the image could not be pulled into {task.region}",
+                "; ".join(task.reasons or ()),
+                f"it counts against the quota; remove it with: gpuherd prewarm rm {task.id}",
+                details={"id": task.id},
+            )
+        case PrewarmTimedOut(prewarm=last):
+            return ErrorReport(
+                ExitCode.TIMEOUT,
+                "WAIT_TIMED_OUT",
+                "not pulled in time",
+                f"it is {last.state}" if last else "the server was not reachable",
+                "the cloud goes on with it; look with: gpuherd prewarm ls",
+                details={"id": failure.id},
             )
         case _:
             return ErrorReport(ExitCode.FAILED, "FAILED", str(failure))
