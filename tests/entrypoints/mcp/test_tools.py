@@ -58,9 +58,9 @@ async def test_an_argument_that_there_is_not_is_refused_and_its_value_not_repeat
             refused = await client.call_tool(
                 name, {"product_name": "RTX 4090 24GB", "plan_id": "plan_1", "max_hourly_pirce": "0.123456"}
             )
-            (said,) = refused.content
+            said = str(refused.content)
             # Dropped, as the library would have it, the limit would be none.
-            assert refused.is_error and "max_hourly_pirce" in said.text and "0.123456" not in said.text
+            assert refused.is_error and "max_hourly_pirce" in said and "0.123456" not in said
     assert not herd.world.machines
 
 

@@ -75,7 +75,7 @@ def _tool(function: Callable[..., Any], hints: ToolAnnotations) -> Tool:
     tool = Tool.from_function(function, title=title, annotations=hints)
     arguments = tool.fn_metadata.arg_model
     # What was given under a wrong name may be a secret.
-    arguments.model_config.update(extra="forbid", hide_input_in_errors=True)
+    arguments.model_config |= {"extra": "forbid", "hide_input_in_errors": True}
     arguments.model_rebuild(force=True)
     tool.parameters = arguments.model_json_schema(by_alias=True)
     return tool
