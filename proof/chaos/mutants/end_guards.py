@@ -257,9 +257,9 @@ ENDS = (
     Safeguard(
         "a beginning of idleness that nobody saw is not taken for one of its own",
         _BRAKE_FILE,
-        "            return len(self.unseen_s) + by_then\n",
-        "            return 1\n",
-        (f"{WATCH}::test_zeros_for_all_machines_end_no_more_than_the_brake_lets",),
+        "        if self.is_beginning_seen:\n            return self.began_s\n",
+        "        return self.began_s\n",
+        (BRAKE,),
     ),
     Safeguard(
         "never more than the brake lets end within five minutes",

@@ -52,6 +52,27 @@ def test_a_beginning_that_nobody_saw_may_be_any_moment_before() -> None:
     assert not ending(*unseen, began(HOUR / 2))[1], "they were idle before it"
 
 
+def test_a_beginning_that_nobody_saw_lies_after_the_last_use_that_was_seen() -> None:
+    ended = [replace(began(n * HOUR), has_ended=True, looked_s=NOW - n * HOUR) for n in range(4, 10)]
+    unseen = began(HOUR, is_seen=False)
+    assert ending(*ended, unseen) == (0, True)
+    assert ending(*ended, replace(unseen, not_before_s=NOW - 3 * HOUR)) == (1, False), (
+        "all had ended before that"
+    )
+    assert ending(*ended, replace(unseen, not_before_s=NOW - 6 * HOUR)) == (0, True), (
+        "it may have begun with three"
+    )
+
+
+def test_beginnings_that_nobody_saw_are_told_apart_by_the_use_between_them() -> None:
+    unseen = [
+        replace(began(n * HOUR, is_seen=False), not_before_s=NOW - (n + 0.5) * HOUR) for n in range(1, 7)
+    ]
+    assert ending(*unseen) == (2, False)
+    longer = [replace(it, not_before_s=NOW - 8 * HOUR) for it in unseen]
+    assert ending(*longer) == (0, True), "they may all have begun at one moment"
+
+
 def test_as_many_others_in_use_show_that_the_metrics_are_right() -> None:
     together = [began(HOUR) for _ in range(3)]
     during = {f"other-{n}": NOW - HOUR / 2 for n in range(3)}

@@ -231,3 +231,10 @@ def test_both_the_application_and_the_machine_must_have_been_idle_for_the_whole_
 def test_a_watch_is_read_as_it_was_written() -> None:
     for watch in (UseWatch(NOON, NOON), judged(MachineUse(40 * MINUTE, LONG_AGO))):
         assert UseWatch.from_doc(json.loads(json.dumps(watch.as_doc()))) == watch
+
+
+def test_samples_are_asked_for_from_the_last_that_is_known_but_no_more_than_fit() -> None:
+    usual, _ = asked_span(RULE, NOON)
+    assert asked_span(RULE, NOON, NOON - 26 * MINUTE)[0] == usual
+    assert asked_span(RULE, NOON, NOON - 120 * MINUTE)[0] <= NOON - 120 * MINUTE
+    assert asked_span(RULE, NOON, LONG_AGO - 10 * RULE.window)[0] == NOON - SAMPLES_MAX * MINUTE

@@ -256,6 +256,42 @@ async def test_several_that_become_idle_at_moments_of_their_own_are_not_held(
         assert await herd.flags.get(AUTO_STOP_BRAKED) is None
 
 
+@pytest.mark.parametrize("was_seen_in_use", [True, False])
+async def test_one_that_became_idle_in_an_outage_is_not_held_for_what_ended_before(
+    herd: Herd, world: World, was_seen_in_use: bool
+) -> None:
+    ended = [await watched(herd, name=f"job-{n}") for n in range(4)]
+    for it in ended:
+        await herd.run_for(7 * MINUTE)
+        let(world, it)
+    await herd.run_for(timedelta(hours=1))
+    assert world.calls[ApiEndpoint.STOP.value] == 4
+    it = await watched(herd, name="job-4")
+    if was_seen_in_use:
+        await herd.run_for(timedelta(hours=1))
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.METRICS,), for_s=7200.0))
+    await herd.run_for(10 * MINUTE)
+    let(world, it)
+    await herd.run_for(timedelta(minutes=122))
+    assert (await now_of(herd, it)).goal is Goal.STOPPED
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is None
+
+
+async def test_one_that_was_never_used_is_not_held_for_what_ended_before_it_was_rented(
+    herd: Herd, world: World
+) -> None:
+    ended = [await watched(herd, name=f"job-{n}") for n in range(3)]
+    for it in ended:
+        await herd.run_for(7 * MINUTE)
+        let(world, it)
+    await herd.run_for(timedelta(hours=2))
+    it = await watched(herd, name="job-3")
+    let(world, it)
+    await herd.run_for(timedelta(minutes=35))
+    assert (await now_of(herd, it)).goal is Goal.STOPPED
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is None
+
+
 async def test_those_that_finish_together_end_once_as_many_others_are_seen_in_use(
     herd: Herd, world: World
 ) -> None:

@@ -7,6 +7,7 @@ case, however many they are.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class IdleSpell:
     # So long after the last look it counts where the beginning is not known.
     counts_for_s: float
     has_ended: bool = False
+    # It has not begun before this, where its beginning was not seen: it was in use then, or not there yet.
+    not_before_s: float | None = None
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Self:
@@ -49,6 +52,13 @@ class IdleSpell:
         if self.has_ended and self.is_beginning_seen:
             return abs(now_s - self.looked_s) < BEGINNING_KEPT.total_seconds()
         return (self.has_ended and is_braked) or abs(now_s - self.looked_s) < self.counts_for_s
+
+    @property
+    def earliest_s(self) -> float:
+        """Return the first moment at which it may have begun."""
+        if self.is_beginning_seen:
+            return self.began_s
+        return -math.inf if self.not_before_s is None else min(self.not_before_s, self.began_s)
 
     @property
     def contradicted_after_s(self) -> float:
@@ -94,25 +104,23 @@ def judge_spells(
 
 @dataclass(frozen=True)
 class _Beginnings:
-    """When the idleness of all of them began, in order: of thousands each one is compared with all others."""
+    """From when to when the idleness of each may have begun, in order: of thousands each one is compared with
+    all others."""
 
-    seen_s: Sequence[float]
-    unseen_s: Sequence[float]
+    earliest_s: Sequence[float]
+    latest_s: Sequence[float]
 
     @classmethod
     def of(cls, spells: Mapping[str, IdleSpell]) -> Self:
-        seen_s = sorted(it.began_s for it in spells.values() if it.is_beginning_seen)
-        return cls(seen_s, sorted(it.began_s for it in spells.values() if not it.is_beginning_seen))
+        return cls(
+            sorted(it.earliest_s for it in spells.values()), sorted(it.began_s for it in spells.values())
+        )
 
     def together_with(self, spell: IdleSpell) -> int:
         """Count those that may have begun at the same moment, itself included."""
-        apart_s, began_s = TOGETHER.total_seconds(), spell.began_s
-        by_then = bisect_right(self.seen_s, began_s + apart_s)
-        # A beginning that was not seen lies anywhere before.
-        if not spell.is_beginning_seen:
-            return len(self.unseen_s) + by_then
-        unseen = len(self.unseen_s) - bisect_left(self.unseen_s, began_s - apart_s)
-        return by_then - bisect_left(self.seen_s, began_s - apart_s) + unseen
+        apart_s = TOGETHER.total_seconds()
+        ended_before = bisect_left(self.latest_s, spell.earliest_s - apart_s)
+        return bisect_right(self.earliest_s, spell.began_s + apart_s) - ended_before
 
 
 def _held_with(spell: IdleSpell, beginnings: _Beginnings, others_s: Sequence[float], allowed: int) -> int:

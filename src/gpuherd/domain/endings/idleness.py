@@ -19,6 +19,8 @@ from gpuherd.domain.fast_replace import replace
 READY_GRACE = timedelta(minutes=15)
 # The newest sample must not be older, nor newer, than this: else the metrics or our clock are wrong.
 SAMPLES_APART_MAX = timedelta(minutes=5)
+# When an instance was made is told by our clock, which may have been so far ahead of the samples then.
+CLOCK_OFF_MAX = timedelta(hours=1)
 # So long it is remembered what the cloud's clock had reached.
 CLOUD_TIME_KEPT_S = 3600.0
 SAMPLE_EVERY_S = 60
@@ -115,6 +117,11 @@ class UseWatch:
         moments = {name: datetime.fromisoformat(doc[name]) for name in _MOMENTS if doc.get(name) is not None}
         return cls(**{**doc, **moments})
 
+    @property
+    def known_until(self) -> datetime | None:
+        """Return the newest sample that is known."""
+        return max(filter(None, (self.busy_at, self.quiet_until)), default=None)
+
     def is_verdict_fresh(self, now: datetime) -> bool:
         """Tell whether the last look is so young that it still tells how things are."""
         # Both ways: after a wall clock that stepped back, it seems to lie in the future.
@@ -126,13 +133,22 @@ def sample_interval(rule: Idleness) -> timedelta:
     return timedelta(seconds=SAMPLE_EVERY_S * max(1, math.ceil(rule.window_s / SAMPLE_EVERY_S / SAMPLES_MAX)))
 
 
-def asked_span(rule: Idleness, now: datetime) -> tuple[datetime, datetime]:
+def asked_span(
+    rule: Idleness, now: datetime, known_until: datetime | None = None
+) -> tuple[datetime, datetime]:
     """Return from when to when to ask for samples.
+
+    From the last one that is known, if that is longer ago: after an outage, or while our clock did not fit
+    them, the idleness may have begun where nobody could look, and the brake must know when.
 
     Beyond now, too: where our clock is behind, the newest ones would else be left out, and nobody would see
     that the machine is in use.
     """
-    return now - rule.window - SAMPLES_APART_MAX - 2 * sample_interval(rule), now + 2 * SAMPLES_APART_MAX
+    interval = sample_interval(rule)
+    begin = now - rule.window - SAMPLES_APART_MAX - 2 * interval
+    if known_until is not None:
+        begin = min(begin, max(known_until - 2 * interval, now - SAMPLES_MAX * interval))
+    return begin, now + 2 * SAMPLES_APART_MAX
 
 
 @dataclass(frozen=True)

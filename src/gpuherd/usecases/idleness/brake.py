@@ -12,7 +12,13 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.endings.idle_brake import TOGETHER, IdleSpell, judge_spells
-from gpuherd.domain.endings.idleness import RETRY_AFTER, SAMPLES_APART_MAX, UseWatch, sample_interval
+from gpuherd.domain.endings.idleness import (
+    CLOCK_OFF_MAX,
+    RETRY_AFTER,
+    SAMPLES_APART_MAX,
+    UseWatch,
+    sample_interval,
+)
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.flags import Flags
@@ -127,7 +133,14 @@ def _spell(it: Instance, watch: UseWatch, before: IdleSpell | None, now_s: float
     # One that was ended and started again is found anew.
     found_s = now_s if before is None or before.has_ended else before.found_s
     counts_for_s = max(HELD_COUNTS.total_seconds(), rule.window_s)
-    return IdleSpell(began.timestamp(), is_beginning_seen, found_s, now_s, counts_for_s)
+    return IdleSpell(
+        began_s=began.timestamp(),
+        is_beginning_seen=is_beginning_seen,
+        found_s=found_s,
+        looked_s=now_s,
+        counts_for_s=counts_for_s,
+        not_before_s=(watch.busy_at or it.created_at - CLOCK_OFF_MAX).timestamp(),
+    )
 
 
 def _newest(used_s: Mapping[str, float], count: int) -> dict[str, float]:

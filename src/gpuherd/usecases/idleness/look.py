@@ -7,6 +7,7 @@ from datetime import datetime
 
 from gpuherd.clock import Clock
 from gpuherd.domain.endings.idleness import (
+    CLOCK_OFF_MAX,
     LOOK_AGAIN,
     UNKNOWN_USE,
     AppAnswer,
@@ -75,7 +76,10 @@ class LookAtUse:
         return AppAnswer() if port is None else await self.activity.ask(port, check.path)
 
     async def _read(self, it: Instance, rule: Idleness) -> MachineUse | None:
-        begin, end = asked_span(rule, self.clock.now())
+        known_until = None if it.use_watch is None else it.use_watch.known_until
+        # Where none is known, all of the machine, whatever our clock showed when it was rented.
+        known_until = known_until or it.created_at - CLOCK_OFF_MAX
+        begin, end = asked_span(rule, self.clock.now(), known_until)
         try:
             samples = await self.metrics.samples(it.cloud_id or "", begin, end, sample_interval(rule))
         except RateLimited:
