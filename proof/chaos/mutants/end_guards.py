@@ -262,6 +262,13 @@ ENDS = (
         (BRAKE,),
     ),
     Safeguard(
+        "nothing is idle before the sample that shows the whole time",
+        _IDLENESS_FILE,
+        "    if now < max(surely_over_at, ends_at):\n",
+        "    if now < ends_at:\n",
+        (IDLENESS,),
+    ),
+    Safeguard(
         "never more than the brake lets end within five minutes",
         _BRAKE_FILE,
         "    may_end = frozenset(free[: max(0, allowed - lately)])\n",

@@ -33,6 +33,8 @@ VERDICT_FRESH = timedelta(minutes=1)
 # When to look again where nothing could be learned, or an end is held back.
 RETRY_AFTER = timedelta(minutes=5)
 LOOK_AGAIN = timedelta(seconds=30)
+# So often it is looked for the sample that ends it, in the minute in which it must come.
+LAST_SAMPLE_RECHECK = timedelta(seconds=20)
 # How often an application is asked that does not say since when it is idle.
 ASK_EVERY_MIN, ASK_EVERY_MAX = timedelta(minutes=1), timedelta(minutes=5)
 
@@ -307,7 +309,9 @@ def _judge(
     lead, left = warning_lead(rule), rule.window - use.quiet_for
     if before.app_idle_since is not None:
         left = max(left, rule.window - (now - before.app_idle_since))
-    ends_at = max(now + max(left, timedelta(0)), not_before)
+    surely_over_at = max(now + max(left, timedelta(0)), not_before)
+    # The next sample may be here any moment, and the one that shows it all as soon after its own time.
+    ends_at = max(now + max(left - _sooner(rule, use, now), timedelta(0)), not_before)
     if not use.quiet_for:
         return replace(known, look_at=ends_at - lead)
     if ends_at - now > lead:
@@ -316,9 +320,16 @@ def _judge(
         ends_at = max(ends_at, now + lead)
         return replace(known, look_at=ends_at, ends_at=ends_at, warned=True)
     ends_at = max(ends_at, before.ends_at)
-    if now < ends_at:
-        return replace(known, look_at=max(ends_at, now + LOOK_AGAIN), ends_at=ends_at, warned=True)
+    if now < max(surely_over_at, ends_at):
+        return replace(known, look_at=max(ends_at, now + LAST_SAMPLE_RECHECK), ends_at=ends_at, warned=True)
     return replace(known, look_at=now + VERDICT_FRESH, ends_at=ends_at, warned=True, is_over=True)
+
+
+def _sooner(rule: Idleness, use: MachineUse, now: datetime) -> timedelta:
+    """Return by how much samples may be younger than the newest one is now, once they can be had."""
+    if use.quiet_until is None:
+        return timedelta(0)
+    return min(max(now - use.quiet_until, timedelta(0)), sample_interval(rule))
 
 
 def _quiet_spell(before: UseWatch, use: MachineUse) -> dict[str, Any]:
