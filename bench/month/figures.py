@@ -63,6 +63,11 @@ class Month:
         return float(self.ours.waste_usd / self.ours.paid_usd)
 
     @property
+    def endable_waste_share(self) -> float:
+        """Return the waste without what was paid while nobody could have ended anything."""
+        return float((self.ours.waste_usd - self.ours.outage_usd) / self.ours.paid_usd)
+
+    @property
     def is_inside(self) -> bool:
         """Tell whether the sum of the ledger is off by no more than it states."""
         return abs(self.ledger.ledger_usd - self.ledger.billed_usd) <= self.ledger.stated_usd
@@ -116,6 +121,15 @@ class Month:
                 self.waste_share <= 0.001,
                 self._after_end(),
             ),
+            Line(
+                "waste but for outages of the cloud",
+                f"{self.endable_waste_share:.3%}",
+                "",
+                None,
+                "≤ 0.1 % of paid",
+                self.endable_waste_share <= 0.001,
+                f"${float(ours.outage_usd):.2f} were paid after an end while the cloud answered nobody",
+            ),
             Line("failed boots", f"${float(ours.usd[Cause.FAILED_BOOTS]):.3f}", "", None, "", None),
         ]
 
@@ -138,7 +152,7 @@ class Month:
         ours = self.ours
         asked = _share(ours.replaced_served_s, ours.replaced_wanted_s)
         everybody = _share(ours.served_s, ours.wanted_s)
-        gaps = ours.gaps_s or [0.0]
+        gaps, fillable = ours.gaps_s or [0.0], self.fillable_gaps_s() or [0.0]
         boot_s = BOOT_MAX_S + 60
         return [
             Line(
@@ -166,6 +180,16 @@ class Month:
                 None,
                 f"0 s / < {boot_s:.0f} s (boot + 60 s)",
                 percentile(gaps, 50) == 0 and percentile(gaps, 99) < boot_s,
+                self._long_gaps(boot_s),
+            ),
+            Line(
+                "of it, while an offer fitted, p50 / p99",
+                f"{percentile(fillable, 50):.0f} s / {percentile(fillable, 99):.0f} s, "
+                f"at most {max(fillable):.0f} s",
+                "",
+                None,
+                f"0 s / < {boot_s:.0f} s (boot + 60 s)",
+                percentile(fillable, 50) == 0 and percentile(fillable, 99) < boot_s,
             ),
             Line(
                 "rentals usable / over / refused",
@@ -176,6 +200,22 @@ class Month:
                 None,
             ),
         ]
+
+    def fillable_gaps_s(self) -> list[float]:
+        """Return of each gap the seconds in which something was offered that fits the wish."""
+        return [
+            until_s - at_s - unservable_s(it, [(at_s, until_s)], self.market)
+            for it, at_s, until_s in self.ours.gaps
+        ]
+
+    def _long_gaps(self, boot_s: float) -> str:
+        long = [
+            (whole_s, fillable_s)
+            for whole_s, fillable_s in zip(self.ours.gaps_s, self.fillable_gaps_s(), strict=True)
+            if whole_s >= boot_s
+        ]
+        empty = sum(fillable_s < boot_s for _, fillable_s in long)
+        return f"{len(long)} were longer than that, {empty} of them because no offer fitted the wish"
 
     def _missed(self) -> str:
         """Say why seconds of those who asked for replacement were not served."""

@@ -71,12 +71,15 @@ class Figures:
     usd: dict[Cause, Fraction]
     # What was paid after the end, by whose it was.
     after_end_usd: dict[Habit, Fraction] = field(default_factory=lambda: dict.fromkeys(Habit, Fraction(0)))
+    # Of that, what was paid while the cloud answered nobody: no service could have ended it then.
+    outage_usd: Fraction = Fraction(0)
     wanted_s: float = 0.0
     served_s: float = 0.0
     # Of the rentals that ask for replacement.
     replaced_wanted_s: float = 0.0
     replaced_served_s: float = 0.0
-    gaps_s: list[float] = field(default_factory=list)
+    # After each loss, where replacement was asked for: whose it was, and when nothing was usable.
+    gaps: list[tuple[Rental, float, float]] = field(default_factory=list)
     # Machines that the cloud took back or had announced to, while they were wanted.
     reclaims: int = 0
     started: int = 0
@@ -85,6 +88,10 @@ class Figures:
     refused: Counter[str] = field(default_factory=Counter)
     served: list[Served] = field(default_factory=list)
     missed: list[tuple[Rental, Spans]] = field(default_factory=list)
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [until_s - at_s for _, at_s, until_s in self.gaps]
 
     @property
     def paid_usd(self) -> Fraction:
@@ -156,6 +163,7 @@ def _measure_want(want: Want, played: Played, figures: Figures) -> None:
             figures.usd[cause] += usd
             if cause is Cause.AFTER_END:
                 figures.after_end_usd[want.rental.habit] += usd
+        figures.outage_usd += _in_outages(machine, want, world)
     if not begins:
         return
     begin_s, end_s = min(begins.values()), min(want.end_s, played.end_s)
@@ -178,7 +186,7 @@ def _measure_want(want: Want, played: Played, figures: Figures) -> None:
             continue
         figures.reclaims += 1
         if want.rental.replaces:
-            figures.gaps_s.append(_gap(at_s, spans, end_s))
+            figures.gaps.append((want.rental, at_s, at_s + _gap(at_s, spans, end_s)))
 
 
 def _taken_back_s(machine: SimulatedMachine, usable: Spans, world: MonthWorld) -> float | None:
@@ -225,6 +233,17 @@ def _causes(
                 yield Cause.FAILED_BOOTS, part.usd
             else:
                 yield from _of_use(machine, part, usable_at_s, world)
+
+
+def _in_outages(machine: SimulatedMachine, want: Want, world: MonthWorld) -> Fraction:
+    """Return what was paid after the end, and its grace, while the cloud answered nobody."""
+    total = Fraction(0)
+    for charge in machine_charges(machine, world.now()):
+        end_s = (want.end_s if charge.kind == GPU else want.disk_end_s) + GRACE_S
+        for begin_s, until_s in world.outages:
+            part = _within(charge, max(begin_s, end_s), until_s, world)
+            total += Fraction(0) if part is None else part.usd
+    return total
 
 
 def _of_use(

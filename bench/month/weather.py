@@ -123,6 +123,8 @@ class MonthWorld(ReusingWorld):
         world_rng, id_rng = Random(f"world {plan.seed}"), Random(f"ids {plan.seed}")
         super().__init__(clock, world_rng, month_catalogue(), reuse=NEVER_REUSED, id_rng=id_rng)
         self.origin_s = self.now()
+        # When the cloud answers nobody, in seconds from the beginning.
+        self.outages = plan.outages
         self.times = replace(self.times, pulling=PULL_S)
         self._means = plan.reclaim_mean_s
         self.weather_rng = Random(f"market {plan.seed}")

@@ -116,3 +116,12 @@ def test_what_nobody_knows_of_and_what_never_ran_are_told_apart(stage: Stage) ->
 
 def test_spans_that_touch_or_overlap_are_one() -> None:
     assert union([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (3.0, 4.0)]) == [(0.0, 4.0), (5.0, 6.0)]
+
+
+def test_what_is_paid_after_the_end_in_an_outage_is_known_by_itself(stage: Stage) -> None:
+    stage.world.outages = ((4 * HOUR_S, 6.5 * HOUR_S), (8 * HOUR_S, 9 * HOUR_S))
+    one = stage.machine((0, "pulling"), (1, "running"), (7, "toRemove"))
+    figures = stage.figures([one], 5)
+    late, in_outage = Fraction(7 - 5) - Fraction(1, 60), Fraction(3, 2) - Fraction(1, 60)
+    assert figures.usd[Cause.AFTER_END] == late
+    assert figures.outage_usd == in_outage

@@ -56,6 +56,8 @@ def test_hardly_a_dollar_is_wasted_and_none_on_what_nobody_knows_of(month: Month
 
 def test_whoever_asks_for_replacement_is_served_through_reclaims(month: Month) -> None:
     assert min(month.ours.gaps_s) == 0
+    fillable_s = month.fillable_gaps_s()
+    assert all(0 <= part_s <= gap_s for part_s, gap_s in zip(fillable_s, month.ours.gaps_s, strict=True))
     assert month.ours.replaced_served_s > 0.99 * month.ours.replaced_wanted_s
 
 
