@@ -33,9 +33,23 @@ ENDS = (
     Safeguard(
         "a clock that is set ahead ends no lease",
         "usecases/reconcile/advance.py",
-        "        moved = it.lease_term.moved(ahead, self.clock.now())\n",
+        "        moved = it.lease_term.moved(step, self.clock.now())\n",
         "        moved = it.lease_term\n",
         (f"{ENDINGS}::test_a_clock_that_is_set_ahead_ends_no_lease",),
+    ),
+    Safeguard(
+        "a clock that is set back takes no more of a lease than it has moved",
+        "usecases/reconcile/advance.py",
+        "        return max(timedelta(0), min(move.by, move.total - self.lease_clock_steps.total()))\n",
+        "        return max(timedelta(0), move.total - self.lease_clock_steps.total())\n",
+        (f"{ENDINGS}::test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it_has_moved",),
+    ),
+    Safeguard(
+        "an end that was agreed on anew is not moved back",
+        "usecases/reconcile/advance.py",
+        "        if move is None or not move.is_of(term):\n",
+        "        if move is None:\n",
+        (f"{ENDINGS}::test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it_has_moved",),
     ),
     Safeguard(
         "an end is not slept through",

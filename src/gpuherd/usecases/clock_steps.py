@@ -31,6 +31,8 @@ class ClockStepDetector:
         self._wall, self._passed_s = clock.now(), self._timer()
         # Each step: what the clock showed just before it, and by how much it was set.
         self._steps: list[tuple[datetime, timedelta]] = []
+        # All that was ever noticed here.
+        self._total = timedelta(0)
 
     def detect_step(self) -> timedelta:
         """Return by how much the wall clock was set since the last look."""
@@ -42,7 +44,13 @@ class ClockStepDetector:
             return timedelta(0)
         log.warning("clock.step_detected", seconds=round(step.total_seconds(), 1))
         self._steps = [*self._steps[1 - STEPS_KEPT_MAX :], (expected, step)]
+        self._total += step
         return step
+
+    def total(self) -> timedelta:
+        """Return by how much the wall clock was set in all since this process began."""
+        self.detect_step()
+        return self._total
 
     def ahead_since(self, moment: datetime) -> timedelta:
         """Return how much of the time since `moment` has passed on the wall clock only.

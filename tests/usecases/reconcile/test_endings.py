@@ -231,6 +231,60 @@ async def test_a_clock_that_is_set_ahead_ends_no_lease(herd: Herd, world: World)
     assert world.calls[ApiEndpoint.STOP.value] == 1
 
 
+def set_wall(herd: Herd, seconds: float) -> None:
+    herd.clock.jump_wall(seconds)
+    herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
+
+
+@pytest.mark.parametrize("back", [(5 * HOUR_S,), (HOUR_S, 4 * HOUR_S)], ids=["at once", "in two steps"])
+async def test_a_clock_that_is_set_ahead_and_right_again_moves_no_end(
+    herd: Herd, world: World, back: tuple[int, ...]
+) -> None:
+    instance = await usable(herd, leased())
+    await herd.run_for(timedelta(minutes=10))
+    set_wall(herd, 5 * HOUR_S)
+    for step in back:
+        await herd.run_for(timedelta(minutes=10))
+        set_wall(herd, -step)
+    await herd.run_for(MINUTE)
+    moved = await herd.instances.get(instance.id)
+    assert abs(ends_at(moved) - ends_at(instance)) < timedelta(seconds=1)
+    await herd.run_for(ends_at(instance) - herd.clock.now() - timedelta(seconds=10))
+    assert world.calls[ApiEndpoint.STOP.value] == 0
+    await herd.run_for(timedelta(seconds=10) + PROMPT)
+    assert world.calls[ApiEndpoint.STOP.value] == 1
+
+
+@pytest.mark.parametrize("extends", [True, False])
+async def test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it_has_moved(
+    herd: Herd, extends: bool
+) -> None:
+    """An end that was agreed on as a date is never before that date."""
+    instance = await usable(herd, leased(4 * HOUR_S))
+    set_wall(herd, HOUR_S)
+    await herd.run_for(timedelta(minutes=10))
+    if extends:
+        instance = await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=4 * HOUR_S))
+    set_wall(herd, -3 * HOUR_S)
+    await herd.run_for(timedelta(minutes=10))
+    assert abs(ends_at(await herd.instances.get(instance.id)) - ends_at(instance)) < timedelta(seconds=1)
+
+
+async def test_what_another_process_has_moved_is_not_moved_back(
+    herd: Herd, world: World, tmp_path: Path
+) -> None:
+    """The clock may have been set while nobody looked, so that it is not known how far."""
+    instance = await usable(herd, leased(4 * HOUR_S))
+    set_wall(herd, HOUR_S)
+    await herd.run_for(timedelta(minutes=10))
+    after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
+    await after.run_for(timedelta(minutes=10))
+    set_wall(after, -HOUR_S)
+    await after.run_for(timedelta(minutes=10))
+    late = ends_at(await after.instances.get(instance.id)) - ends_at(instance)
+    assert abs(late - timedelta(hours=1)) < timedelta(seconds=1)
+
+
 async def test_a_host_that_slept_past_the_end_ends_the_lease_at_once(herd: Herd, world: World) -> None:
     await usable(herd, leased())
     await herd.run_for(timedelta(minutes=10))

@@ -44,7 +44,7 @@ class Sweep:
         step = self._clock_steps.detect_step()
         if step < timedelta(0):
             await self._wake_reconcile_jobs()
-        elif step > timedelta(0):
+        if step:
             await self._turn_to_ends()
         stranded = await self._requeue_stranded() if self._is_stranded_look_due() else 0
         left = await self.book.unscheduled(SWEEP_BATCH)
@@ -82,7 +82,7 @@ class Sweep:
                 cursor, more = page.next_cursor, page.next_cursor is not None
 
     async def _turn_to_ends(self) -> None:
-        """The clock was set ahead, and each end moves with it: the next process would not know of that."""
+        """The clock was set, and each end moves with it: the next process would not know of that."""
         after, more = "", True
         while more:
             found = await self.book.with_end(after, SWEEP_BATCH)

@@ -14,6 +14,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.endings.ending import End, Ending
+from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.errors import (
     CloudUnavailable,
     GpuherdError,
@@ -63,6 +64,19 @@ MACHINE_HELD_RETRY = timedelta(seconds=5)
 DUE_RECHECK = timedelta(seconds=1)
 
 
+@dataclass(frozen=True)
+class _Move:
+    """A lease whose end was moved: as it was written then, by how much in all, and where the clock stood."""
+
+    term: LeaseTerm
+    by: timedelta
+    total: timedelta
+
+    def is_of(self, term: LeaseTerm) -> bool:
+        """Tell whether nobody has agreed on another end since."""
+        return (term.ends_at, term.set_at) == (self.term.ends_at, self.term.set_at)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
@@ -86,6 +100,8 @@ class AdvanceInstance:
     tracer: Tracer = field(default_factory=NullTracer)
     # Whose stop or removal this process has asked for again.
     _asked_again: set[str] = field(default_factory=set, init=False)
+    # Whose end this process has moved because the clock was set ahead.
+    _moves: dict[str, _Move] = field(default_factory=dict, init=False)
 
     async def watch_clock(self) -> None:
         """Notice each step of the clock by itself: two that are seen as one would move the ends wrongly."""
@@ -189,15 +205,35 @@ class AdvanceInstance:
         return replace(it, asked_at=None)
 
     async def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
-        """A wall clock that was set ahead ends no lease earlier, nor does the next process."""
+        """A wall clock that was set ahead ends no lease earlier, nor does the next process; one that is set
+        right again ends none later."""
         it = leased.instance
         if it.lease_term is None or it.lease_term.ended:
             return leased
         ahead = self.lease_clock_steps.ahead_since(it.lease_term.set_at)
-        moved = it.lease_term.moved(ahead, self.clock.now())
+        step = ahead or -self._set_back(it.id, it.lease_term)
+        moved = it.lease_term.moved(step, self.clock.now())
         if moved is it.lease_term:
             return leased
+        self._note_moved(it.id, it.lease_term, moved)
         return await self.instance_leases.save(leased, Change(replace(it, lease_term=moved)))
+
+    def _set_back(self, instance_id: str, term: LeaseTerm) -> timedelta:
+        """Return how much of what this process has moved an end by was taken back by the clock since.
+
+        Never more than that, nor for what another process has moved: of the steps in between nobody knows.
+        """
+        move = self._moves.get(instance_id)
+        if move is None or not move.is_of(term):
+            return timedelta(0)
+        return max(timedelta(0), min(move.by, move.total - self.lease_clock_steps.total()))
+
+    def _note_moved(self, instance_id: str, before: LeaseTerm, after: LeaseTerm) -> None:
+        known = self._moves.pop(instance_id, None)
+        earlier = known.by if known is not None and known.is_of(before) else timedelta(0)
+        by = earlier + (after.ends_at - before.ends_at)
+        if by > timedelta(0):
+            self._moves[instance_id] = _Move(after, by, self.lease_clock_steps.total())
 
     def _by_steady_clock(self, it: Instance) -> Instance:
         """Return it with its moments moved along with the clock: nobody was silent, or stopped, for an hour
