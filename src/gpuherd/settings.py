@@ -28,6 +28,7 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
 from gpuherd.domain.notifications.smtp_server import SmtpServer
 from gpuherd.domain.notifications.target import mail_address
+from gpuherd.domain.tracing.otlp_headers import otlp_headers
 
 FILE_NAME = "gpuherd.toml"
 NO_NOVITA_KEY = (
@@ -141,6 +142,8 @@ class Settings(BaseModel):
     otlp_endpoint: Annotated[Address | None, BeforeValidator(_no_blank)] = _named(
         "GPUHERD_OTLP_ENDPOINT", None
     )
+    # Under the name that collectors' own instructions give it.
+    otlp_headers: OptionalSecret = _named("OTEL_EXPORTER_OTLP_HEADERS", None)
     trace_ratio: float = _named("GPUHERD_TRACE_RATIO", 1.0, ge=0, le=1)
     mcp_ask_above_usd: Decimal = _named("GPUHERD_MCP_ASK_ABOVE", Decimal("0.50"), ge=0, le=1_000_000)
     disk_price_usd: Decimal = _named("GPUHERD_DISK_PRICE", Decimal("0.005"), ge=0, le=10)
@@ -209,6 +212,13 @@ class Settings(BaseModel):
     def _usable_mail_server(cls, value: Secret | None) -> Secret | None:
         if value is not None:
             SmtpServer.parse(value)
+        return value
+
+    @field_validator("otlp_headers")
+    @classmethod
+    def _usable_headers(cls, value: Secret | None) -> Secret | None:
+        if value is not None:
+            otlp_headers(value.reveal())
         return value
 
     @field_validator("smtp_from")

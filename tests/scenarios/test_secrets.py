@@ -22,6 +22,7 @@ WEBHOOK_CANARY = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
 SECRETS_KEY_CANARY = "canary-of-the-key-that-seals-secrets"
 VARIABLE_CANARY, NAMED_CANARY = "canary-of-a-variable", "canary-of-a-named-secret"
 MAIL_CANARY = "canary-of-the-mail-server"
+HEADER_CANARY = "canary-of-the-collector"
 # Part of an address, which the database keeps as it keeps all of them; nobody else shall see it.
 CHAT_CANARY = "canary-of-a-channel"
 # The simulator's catalogue has a private template with this credential.
@@ -64,6 +65,7 @@ async def printed(server: Server, folder: Path, command: str, **env: str) -> byt
         "GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9",
         "GPUHERD_SMTP_FROM": "gpuherd@example.com",
         "GPUHERD_SECRETS_KEY": SECRETS_KEY_CANARY,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{HEADER_CANARY}",
         **env,
     }
     process = Process(command.split(), surroundings, folder / f"{abs(hash(command))}.out")
@@ -107,6 +109,7 @@ async def test_no_secret_is_found_anywhere(
     mail = {"GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9"}
     mail["GPUHERD_SMTP_FROM"] = "gpuherd@example.com"
     settings = {"LOG_LEVEL": "debug", "GPUHERD_SECRETS_KEY": SECRETS_KEY_CANARY, **mail}
+    settings["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization=Bearer%20{HEADER_CANARY}"
     server = Server(tmp_path, novita, GPUHERD_OTLP_ENDPOINT=traces.url, **settings)
     await server.start()
     refusal = {"kind": "refuse", "status": 401, "count": 2, "reason": "UNAUTHORIZED"}
@@ -181,12 +184,13 @@ async def test_no_secret_is_found_anywhere(
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
     haystack += (tmp_path / "copy.db").read_bytes()
     exported = b"".join(traces.got)
+    assert traces.authorizations == {f"Bearer {HEADER_CANARY}"}
     haystack += exported
     assert CHAT_CANARY.encode() not in exported and hooks.url.encode() not in exported
     assert {"rental", "novita create", "webhook try"} <= {it.name for it in traces.spans()}
     secrets: tuple[str, ...] = (SECRETS_KEY_CANARY, VARIABLE_CANARY, NAMED_CANARY, NAMED_CANARY[:14])
     secrets += (LOGIN_CANARY, NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
-    secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])
+    secrets += (HEADER_CANARY, endpoint["secret"], key["webhookSecret"], rotated["secret"])
     for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")
         assert bare.encode() not in haystack, bare

@@ -35,6 +35,7 @@ SETTING_MEANINGS = {
     "GPUHERD_RECLAIM_NOTICE": "seconds from a notice to the loss of a spot machine, if no time is said",
     "GPUHERD_MAX_REPLACEMENTS": "how often a lineage is replaced in 24 hours, if a create says nothing else",
     "GPUHERD_OTLP_ENDPOINT": "where traces go (OTLP over HTTP): http://127.0.0.1:4318; empty: no traces",
+    "OTEL_EXPORTER_OTLP_HEADERS": "headers that their receiver wants, such as a token: name=value,name=value",
     "GPUHERD_TRACE_RATIO": "the part of all rentals that is traced, 0 to 1",
     "GPUHERD_MCP_ASK_ABOVE": "USD: an agent must ask a person before it rents for more than this in all",
     "GPUHERD_DISK_PRICE": "USD that a GB of disk costs a day, beyond what is free",

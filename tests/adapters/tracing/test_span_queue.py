@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import SpanContext, TraceFlags
 
+from gpuherd.adapters.tracing.queued_span import QueuedSpan
 from gpuherd.adapters.tracing.span_queue import BATCH_MAX, SpanQueue
+from gpuherd.domain.tracing.span import EndedSpan, Trace
 from gpuherd.ports.tracing.tracer import DROPPED, SENT
 
+NOW = datetime(2026, 11, 17, tzinfo=UTC)
 
-class Exporter(SpanExporter):
-    """Holds each batch until it may answer."""
 
-    def __init__(self, answer: SpanExportResult | Exception) -> None:
-        self.answer = answer
+class Exporter:
+    """Holds each batch until it may answer; of each, so many spans arrive at most."""
+
+    def __init__(self, arrive: int | Exception = 1_000_000) -> None:
+        self.arrive = arrive
         self.may_go = threading.Event()
         self.begun = threading.Event()
+        self.batches: list[int] = []
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def export(self, spans: Sequence[QueuedSpan]) -> int:
         self.begun.set()
         assert self.may_go.wait(30)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        self.batches.append(len(spans))
+        if isinstance(self.arrive, Exception):
+            raise self.arrive
+        return min(self.arrive, len(spans))
+
+    def close(self) -> None: ...
 
 
-def span(n: int) -> ReadableSpan:
-    return ReadableSpan("turn", SpanContext(1, n + 1, is_remote=False, trace_flags=TraceFlags(1)))
+def span(n: int) -> QueuedSpan:
+    return QueuedSpan(EndedSpan("turn", NOW, NOW, Trace("inst_1")), n + 1)
 
 
 def test_a_full_queue_takes_no_more_and_nobody_waits() -> None:
-    exporter = Exporter(SpanExportResult.SUCCESS)
+    exporter = Exporter()
     queue = SpanQueue(exporter, size=BATCH_MAX)
     for n in range(BATCH_MAX):
         queue.put(span(n))
@@ -51,16 +57,29 @@ def test_a_full_queue_takes_no_more_and_nobody_waits() -> None:
     queue.put(span(0))
     queue.close()
     assert queue.counts() == {SENT: BATCH_MAX + 1, DROPPED: 10_000}
+    assert exporter.batches == [BATCH_MAX, 1]
 
 
-@pytest.mark.parametrize("answer", [SpanExportResult.FAILURE, ConnectionError("refused")])
-def test_what_could_not_be_sent_is_counted(answer: SpanExportResult | Exception) -> None:
-    exporter = Exporter(answer)
+def test_what_waits_is_sent_in_batches_and_what_comes_after_the_end_is_dropped() -> None:
+    exporter = Exporter()
+    queue = SpanQueue(exporter)
+    for n in range(2 * BATCH_MAX + 1):
+        queue.put(span(n))
     exporter.may_go.set()
-    queue = SpanQueue(exporter, size=10)
+    queue.close()
+    assert sum(exporter.batches) == 2 * BATCH_MAX + 1 and max(exporter.batches) == BATCH_MAX
+    queue.put(span(0))
+    assert queue.counts() == {SENT: 2 * BATCH_MAX + 1, DROPPED: 1}
+
+
+@pytest.mark.parametrize(("arrive", "sent"), [(0, 0), (7, 7 + 7 + 5), (ConnectionError("refused"), 0)])
+def test_what_could_not_be_sent_is_counted(arrive: int | Exception, sent: int) -> None:
+    exporter = Exporter(arrive)
+    exporter.may_go.set()
+    queue = SpanQueue(exporter, size=100)
     for n in range(25):
         queue.put(span(n))
         if n % 10 == 9:
             queue.flush()
     queue.close()
-    assert queue.counts() == {SENT: 0, DROPPED: 25}
+    assert queue.counts() == {SENT: sent, DROPPED: 25 - sent}

@@ -17,10 +17,12 @@ class Collector:
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
+        self.authorizations: set[str | None] = set()
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
         self.got.append(await request.read())
+        self.authorizations.add(request.headers.get("Authorization"))
         return web.Response()
 
     def spans(self) -> list[Span]:

@@ -1,1 +1,1 @@
-"""Traces for OpenTelemetry. But for `traced_leases`, all of it needs the extra."""
+"""Traces for OpenTelemetry. What has `otlp` in its name needs the extra."""

@@ -2,46 +2,61 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-
+from gpuherd.adapters.tracing.queued_span import QueuedSpan
 from gpuherd.ports.tracing.tracer import DROPPED, SENT
 
 QUEUE_MAX = 2048
 BATCH_MAX = 512
-SEND_INTERVAL_MS = 2000.0
-# What the libraries have to say about an exporter that is down: our own counts say it.
-_LIBRARIES = ("opentelemetry", "urllib3.connectionpool")
+SEND_INTERVAL_S = 2.0
+
+
+class SpanExporter(Protocol):
+    """Where spans go in the end."""
+
+    def export(self, spans: Sequence[QueuedSpan]) -> int:
+        """Send spans, however long it takes, and return how many have arrived."""
+        ...
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        ...
 
 
 class SpanQueue:
     """Takes spans without waiting. What does not fit, or could not be sent, is dropped and counted."""
 
     def __init__(self, exporter: SpanExporter, *, size: int = QUEUE_MAX) -> None:
-        for name in _LIBRARIES:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._size = size
-        self._taken = 0
+        self._exporter = exporter
+        self._room = size
+        self._batch_max = min(BATCH_MAX, size)
+        self._waiting: deque[QueuedSpan] = deque()
+        # What the exporter holds takes up room as well.
+        self._sending = 0
+        self._sent = 0
+        self._failed = 0
         self._refused = 0
-        self._exporter = _CountingExporter(exporter)
-        self._processor = BatchSpanProcessor(
-            self._exporter,
-            max_queue_size=size,
-            max_export_batch_size=min(BATCH_MAX, size),
-            schedule_delay_millis=SEND_INTERVAL_MS,
-        )
+        self._is_closed = False
+        self._wake = threading.Event()
+        self._one_sends = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="gpuherd-spans", daemon=True)
+        self._thread.start()
 
-    def put(self, span: ReadableSpan) -> None:
+    def put(self, span: QueuedSpan) -> None:
         """Take a span, if there is room."""
-        if self._taken - self._exporter.seen >= self._size:
+        waiting = self._waiting
+        count = len(waiting)
+        if count + self._sending >= self._room:
             self._refused += 1
             return
-        self._taken += 1
-        self._processor.on_end(span)
+        waiting.append(span)
+        # Once for each batch: to wake a thread is dear.
+        if count + 1 == self._batch_max:
+            self._wake.set()
 
     def count_dropped(self) -> None:
         """Count a span that could not even be made."""
@@ -49,43 +64,40 @@ class SpanQueue:
 
     def counts(self) -> dict[str, int]:
         """Return how many were sent and how many were dropped."""
-        return {SENT: self._exporter.sent, DROPPED: self._refused + self._exporter.failed}
+        return {SENT: self._sent, DROPPED: self._refused + self._failed}
 
     def flush(self) -> None:
         """Send what is there; this waits for the exporter."""
-        self._processor.force_flush()
+        self._send(at_least=1)
 
     def close(self) -> None:
         """Send what is there, and end; this waits for the exporter."""
-        self._processor.shutdown()  # type: ignore[no-untyped-call]
+        self._room = 0
+        self._is_closed = True
+        self._exporter.close()
+        self._wake.set()
+        self._thread.join()
 
+    def _run(self) -> None:
+        while not self._is_closed:
+            is_full = self._wake.wait(SEND_INTERVAL_S)
+            self._wake.clear()
+            self._send(at_least=self._batch_max if is_full else 1)
+        self._send(at_least=1)
 
-class _CountingExporter(SpanExporter):
-    """Any exporter, with what became of its spans. Its thread counts, others only read."""
-
-    def __init__(self, exporter: SpanExporter) -> None:
-        self._inner = exporter
-        self._lock = threading.Lock()
-        # A batch counts here when the exporter is done with it: what it still holds takes up room.
-        self.seen = 0
-        self.sent = 0
-        self.failed = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = SpanExportResult.FAILURE
-        try:
-            result = self._inner.export(spans)
-        finally:
-            with self._lock:
-                self.seen += len(spans)
-                if result is SpanExportResult.SUCCESS:
-                    self.sent += len(spans)
-                else:
-                    self.failed += len(spans)
-        return result
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
+    def _send(self, at_least: int) -> None:
+        waiting = self._waiting
+        with self._one_sends:
+            while len(waiting) >= at_least:
+                # Counted here before it is taken from there, so that it is never in neither.
+                self._sending = count = min(len(waiting), self._batch_max)
+                batch = [waiting.popleft() for _ in range(count)]
+                arrived = 0
+                try:
+                    arrived = self._exporter.export(batch)
+                except Exception:  # the thread goes on, and the batch is counted
+                    arrived = 0
+                finally:
+                    self._sent += arrived
+                    self._failed += count - arrived
+                    self._sending = 0

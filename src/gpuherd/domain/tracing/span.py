@@ -15,6 +15,7 @@ class SpanKind(Enum):
 
     INTERNAL = "internal"
     CLIENT = "client"
+    SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)
