@@ -208,3 +208,11 @@ def test_variables_that_only_look_like_settings_are_found() -> None:
         "HOME": "5",
     }
     assert unknown_variables_in(environ) == ["GPUHERD_PROT", "NOVITA_KEY"]
+
+
+@pytest.mark.parametrize("said", [CANARY, f"a b={CANARY}", f"token={CANARY}%0d%0aHost:x"])
+def test_headers_for_traces_that_are_none_are_refused_and_never_told(tmp_path: Path, said: str) -> None:
+    (problem,) = problems_of(tmp_path, OTEL_EXPORTER_OTLP_HEADERS=said)
+    assert problem.startswith("OTEL_EXPORTER_OTLP_HEADERS") and CANARY not in problem
+    good = load(tmp_path, OTEL_EXPORTER_OTLP_HEADERS=f"token={CANARY}")
+    assert good.otlp_headers is not None and CANARY not in repr(good)

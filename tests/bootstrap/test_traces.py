@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import socket
 import subprocess
 import sys
 
 import pytest
 
+from gpuherd.bootstrap import traces as bootstrap_traces
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.bootstrap.traces import open_traces
 from gpuherd.clock import Ids, SystemClock
+from gpuherd.domain.tracing.span import EndedSpan, Trace
 from gpuherd.ports.tracing.null_tracer import NullTracer
 from gpuherd.settings import Settings
 
@@ -35,3 +39,17 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     clock = SystemClock()
     with pytest.raises(CannotStart, match=r"pip install 'gpuherd\[otel\]'"):
         open_traces(Settings.model_validate(ON), clock, random.Random(1), Ids(clock, random.Random(1)))
+
+
+async def test_the_end_of_the_service_waits_a_moment_for_the_last_spans_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap_traces, "CLOSE_LIMIT_S", 0.05)
+    clock = SystemClock()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = {"GPUHERD_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        settings = Settings.model_validate(address)
+        traces = open_traces(settings, clock, random.Random(1), Ids(clock, random.Random(1)))
+        traces.tracer.record(EndedSpan("turn", clock.now(), clock.now(), Trace("inst_1")))
+        async with asyncio.timeout(5):
+            await traces.close()

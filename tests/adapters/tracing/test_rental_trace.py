@@ -13,6 +13,7 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.tracing.rental_spans import CODE, INSTANCE_ID, OUTCOME
 from gpuherd.domain.tracing.trace_ids import root_span_id_of, trace_id_of
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.adapters.tracing.exported import TracingProcess, lasted_s, names, one
@@ -85,6 +86,15 @@ async def test_another_process_goes_on_in_the_same_trace(processes: Start) -> No
     assert root.start_time == one(parts, "wait: queue").start_time
 
 
+async def test_boots_are_followed_as_long_as_there_is_room(
+    processes: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traced_leases, "BOOTS_MAX", 0)
+    herd, traces = processes()
+    it = await herd.settle(await herd.launch())
+    assert [name for name in names(traces.spans(it.id)) if name.startswith("boot")] == ["boot"]
+
+
 async def test_a_wait_for_capacity_is_one_span_however_long(processes: Start, world: World) -> None:
     herd, traces = processes()
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1_000_000))
@@ -129,8 +139,14 @@ async def test_nothing_that_a_user_or_the_cloud_wrote_is_in_a_span(processes: St
         name=CANARY, labels={"team": CANARY}, webhook_url=f"https://example.com/hook?token={CANARY}"
     )
     await herd.settle(it)
+    creates = (ApiEndpoint.CREATE,)
+    herd.world.faults.add(
+        Fault(FaultKind.REFUSE, endpoints=creates, status=400, reason="VALIDATOR_PARAM", message=CANARY)
+    )
+    refused = await herd.settle(await herd.launch())
+    assert refused.last_error is not None and CANARY in refused.last_error.message
     shown = traces.exported()
-    assert it.id.encode() in shown
+    assert it.id.encode() in shown and refused.id.encode() in shown
     assert CANARY.encode() not in shown and b"example.com" not in shown
 
 

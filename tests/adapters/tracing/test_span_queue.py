@@ -13,6 +13,7 @@ from gpuherd.adapters.tracing.span_queue import BATCH_MAX, SpanQueue
 from gpuherd.domain.tracing.span import EndedSpan, Trace
 from gpuherd.ports.tracing.tracer import DROPPED, SENT
 
+NEVER = 86_400.0
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 
 
@@ -42,7 +43,7 @@ def span(n: int) -> QueuedSpan:
 
 def test_a_full_queue_takes_no_more_and_nobody_waits() -> None:
     exporter = Exporter()
-    queue = SpanQueue(exporter, size=BATCH_MAX)
+    queue = SpanQueue(exporter, size=BATCH_MAX, interval_s=NEVER)
     for n in range(BATCH_MAX):
         queue.put(span(n))
     assert exporter.begun.wait(30), "a full batch is sent at once"
@@ -58,6 +59,16 @@ def test_a_full_queue_takes_no_more_and_nobody_waits() -> None:
     queue.close()
     assert queue.counts() == {SENT: BATCH_MAX + 1, DROPPED: 10_000}
     assert exporter.batches == [BATCH_MAX, 1]
+
+
+def test_a_few_spans_are_sent_as_well_after_a_while() -> None:
+    exporter = Exporter()
+    exporter.may_go.set()
+    queue = SpanQueue(exporter, interval_s=0.01)
+    queue.put(span(0))
+    assert exporter.begun.wait(30)
+    queue.close()
+    assert exporter.batches == [1]
 
 
 def test_what_waits_is_sent_in_batches_and_what_comes_after_the_end_is_dropped() -> None:

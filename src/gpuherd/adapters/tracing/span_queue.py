@@ -30,9 +30,12 @@ class SpanExporter(Protocol):
 class SpanQueue:
     """Takes spans without waiting. What does not fit, or could not be sent, is dropped and counted."""
 
-    def __init__(self, exporter: SpanExporter, *, size: int = QUEUE_MAX) -> None:
+    def __init__(
+        self, exporter: SpanExporter, *, size: int = QUEUE_MAX, interval_s: float = SEND_INTERVAL_S
+    ) -> None:
         self._exporter = exporter
         self._room = size
+        self._interval_s = interval_s
         self._batch_max = min(BATCH_MAX, size)
         self._waiting: deque[QueuedSpan] = deque()
         # What the exporter holds takes up room as well.
@@ -80,7 +83,7 @@ class SpanQueue:
 
     def _run(self) -> None:
         while not self._is_closed:
-            is_full = self._wake.wait(SEND_INTERVAL_S)
+            is_full = self._wake.wait(self._interval_s)
             self._wake.clear()
             self._send(at_least=self._batch_max if is_full else 1)
         self._send(at_least=1)
