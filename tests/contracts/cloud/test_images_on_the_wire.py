@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from gpuherd.adapters.novita.images import NovitaImages
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.images import CredentialOrder, TemplateDraft
-from gpuherd.domain.errors import CloudRefused, Conflict, NotFound, OutcomeUnknown
+from gpuherd.domain.errors import CloudRefused, CloudUnavailable, Conflict, NotFound, OutcomeUnknown
 from tests.adapters.novita.builders import open_transport
-from tests.adapters.novita.raw_server import http, raw_server, saying
+from tests.adapters.novita.raw_server import http, in_turn, raw_server, saying
 
 CANARY = "canary-of-a-registry"
 ORDER = CredentialOrder("team", "robot", Secret(CANARY))
@@ -37,6 +38,30 @@ async def test_an_error_that_quotes_a_secret_is_shown_without_it() -> None:
             with pytest.raises(CloudRefused) as caught:
                 await call
             assert "cannot log in with ***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said", [{"command": f"login {CANARY}"}, {"envs": (("TOKEN", CANARY),)}], ids=["command", "variable"]
+)
+async def test_what_a_template_holds_is_not_quoted_when_it_is_changed(said: dict[str, Any]) -> None:
+    stored = http(200, {"template": {"Id": "7", "name": "mine"}, "templateId": "7"})
+    quoted = said.get("command", CANARY)
+    refusal = http(400, {"code": 400, "reason": "VALIDATOR_PARAM", "message": f"cannot use {quoted}"})
+    async with (
+        raw_server(in_turn(stored, refusal)) as server,
+        open_transport(server.base_url) as transport,
+    ):
+        with pytest.raises(CloudRefused) as caught:
+            await NovitaImages(transport).change_template("7", TemplateDraft(**said))
+    assert "cannot use ***" in str(caught.value) and CANARY not in str(caught.value)
+
+
+async def test_a_template_of_another_id_is_not_changed() -> None:
+    stored = http(200, {"template": {"Id": "8", "name": "another"}, "templateId": "8"})
+    async with raw_server(saying(stored)) as server, open_transport(server.base_url) as transport:
+        with pytest.raises(CloudUnavailable):
+            await NovitaImages(transport).change_template("7", TemplateDraft(name="mine"))
+    assert len(server.requests) == 1
 
 
 async def test_a_template_without_an_id_may_be_there() -> None:

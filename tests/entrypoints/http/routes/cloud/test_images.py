@@ -75,6 +75,38 @@ async def test_a_lost_answer_is_looked_after_by_name(
     assert (made.status_code, made.json()["name"]) == (201, body["name"])
 
 
+@pytest.mark.parametrize("endpoint", [ApiEndpoint.REGISTRY_DELETE, ApiEndpoint.TEMPLATE_DELETE])
+async def test_whether_a_lost_removal_has_happened_is_looked_up(
+    endpoint: ApiEndpoint, api: httpx.AsyncClient, herd: Herd
+) -> None:
+    path, body = (AUTHS, LOGIN) if endpoint is ApiEndpoint.REGISTRY_DELETE else (TEMPLATES, MINE)
+    made = (await api.post(path, json=body)).json()
+    lose(herd, FaultKind.LOST_REPLY_BEFORE_COMMIT, endpoint)
+    assert (await api.delete(f"{path}/{made['id']}")).status_code in (502, 503)
+    lose(herd, FaultKind.LOST_REPLY_AFTER_COMMIT, endpoint)
+    assert (await api.delete(f"{path}/{made['id']}")).json() == {"id": made["id"], "removed": True}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path", "body", "action"),
+    [
+        (ApiEndpoint.REGISTRY_SAVE, AUTHS, LOGIN, "registry_auth.create"),
+        (ApiEndpoint.TEMPLATE_CREATE, TEMPLATES, MINE, "template.create"),
+    ],
+)
+async def test_who_asked_is_on_record_before_the_cloud_is_asked(
+    endpoint: ApiEndpoint,
+    path: str,
+    body: dict[str, Any],
+    action: str,
+    api: httpx.AsyncClient,
+    herd: Herd,
+) -> None:
+    herd.world.faults.add(Fault(FaultKind.REFUSE, count=1, endpoints=(endpoint,), status=400, reason="NO"))
+    assert (await api.post(path, json=body)).status_code >= 400
+    assert action in [it["action"] for it in (await api.get("/api/audit")).json()["entries"]]
+
+
 async def test_bad_bodies_are_refused_without_a_word_of_the_secret(api: httpx.AsyncClient) -> None:
     wrong = {"name": "", "username": " ", "password": CANARY + "\n", "email": CANARY}
     reply = await api.post(AUTHS, json=wrong)
@@ -87,6 +119,10 @@ async def test_bad_bodies_are_refused_without_a_word_of_the_secret(api: httpx.As
     }
     eleven = [f"{port}/http" for port in range(8000, 8011)]
     assert (await api.post(TEMPLATES, json={**MINE, "ports": eleven})).json()["code"] == "INVALID_PORTS"
+    long = await api.post(AUTHS, json={"name": "n" * 201, "username": "u" * 512, "password": "p" * 1025})
+    assert {it["code"] for it in long.json()["errors"]} == codes - {"UNKNOWN_FIELD"}
+    empty = await api.post(AUTHS, json={"name": "a", "username": "\x07", "password": ""})
+    assert {it["code"] for it in empty.json()["errors"]} == {"INVALID_USERNAME", "INVALID_PASSWORD"}
     assert CANARY not in reply.text + bad.text
 
 
@@ -117,13 +153,22 @@ async def test_what_belongs_to_the_cloud_is_not_changed(api: httpx.AsyncClient) 
         assert (reply.status_code, reply.json()["code"]) == (409, "TEMPLATE_NOT_YOURS")
     missing = await api.post(TEMPLATES, json={**MINE, "registryAuthId": "nobody's"})
     assert missing.json()["code"] == "REGISTRY_AUTH_NOT_FOUND"
+    # Its names are free, though.
+    official = (await api.get(f"{TEMPLATES}/101")).json()["name"]
+    mine = (await api.post(TEMPLATES, json={**MINE, "name": official})).json()
+    changed = await api.patch(f"{TEMPLATES}/{mine['id']}", json={"registryAuthId": "nobody's"})
+    assert (mine["name"], changed.json()["code"]) == (official, "REGISTRY_AUTH_NOT_FOUND")
 
 
 async def test_a_key_that_rents_sees_them_and_changes_nothing(api: httpx.AsyncClient, plane: Plane) -> None:
     renter = bearer(await make_key(plane, "write"))
     assert (await api.get(AUTHS, headers=renter)).status_code == 200
     for path, body in ((AUTHS, LOGIN), (TEMPLATES, MINE)):
-        assert (await api.post(path, json=body, headers=renter)).status_code == 403
+        made = (await api.post(path, json=body)).json()
+        assert (await api.post(path, json={**body, "name": "x"}, headers=renter)).status_code == 403
+        assert (await api.delete(f"{path}/{made['id']}", headers=renter)).status_code == 403
+    change = await api.patch(f"{TEMPLATES}/{made['id']}", json={"name": "x"}, headers=renter)
+    assert change.status_code == 403
 
 
 async def test_no_password_and_no_variable_is_found_anywhere(
