@@ -7,8 +7,10 @@ from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
 from proof.chaos.mutants.doctor_guards import DOCTOR
 from proof.chaos.mutants.end_guards import ENDS
 from proof.chaos.mutants.heir_guards import SUCCESSION
+from proof.chaos.mutants.image_guards import IMAGES
 from proof.chaos.mutants.plan_guards import PLANS
 from proof.chaos.mutants.safeguard import Safeguard
+from proof.chaos.mutants.trace_guards import TRACES
 
 EXACTLY_ONCE = "tests/usecases/reconcile/test_exactly_once.py"
 UNKNOWN = "tests/usecases/reconcile/test_unknown_outcomes.py"
@@ -1433,4 +1435,5 @@ VOLUMES_ONCE = (
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
     *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE, *PLANS, *AGENTS),
+    *(*IMAGES, *TRACES),
 )

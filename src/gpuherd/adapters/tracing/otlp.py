@@ -37,6 +37,7 @@ class OtlpExporter:
         # Compressed, a span has a fifth of the bytes and costs twice the CPU: bytes are what is cheap here.
         self._headers = {**(headers or {}), "content-type": "application/x-protobuf"}
         self._backoffs_s = backoffs_s
+        # Without retries of its own it follows no redirect either.
         self._http = urllib3.PoolManager(num_pools=1, timeout=SEND_TIMEOUT_S, retries=False)
         self._is_closed = threading.Event()
 
@@ -53,9 +54,7 @@ class OtlpExporter:
     def _send(self, body: bytes) -> int | None:
         """Return the status of the reply; None if there is none."""
         try:
-            reply = self._http.request(
-                "POST", self._address, body=body, headers=self._headers, redirect=False
-            )
+            reply = self._http.request("POST", self._address, body=body, headers=self._headers)
         except urllib3.exceptions.HTTPError:
             return None
         return reply.status
