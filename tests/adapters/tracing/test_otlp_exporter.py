@@ -33,7 +33,9 @@ class Collector:
     async def take(self, request: web.Request) -> web.Response:
         self.got.append((request, await request.read()))
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return web.Response(status=status, headers={"Location": "/elsewhere"} if status == 307 else {})
+        return web.Response(
+            status=status, headers={"Location": "/v1/traces?elsewhere"} if status == 307 else {}
+        )
 
 
 @pytest.fixture

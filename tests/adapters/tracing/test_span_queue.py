@@ -34,7 +34,9 @@ class Exporter:
             raise self.arrive
         return min(self.arrive, len(spans))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self.may_go.set()
 
 
 def span(n: int) -> QueuedSpan:
@@ -76,7 +78,6 @@ def test_what_waits_is_sent_in_batches_and_what_comes_after_the_end_is_dropped()
     queue = SpanQueue(exporter)
     for n in range(2 * BATCH_MAX + 1):
         queue.put(span(n))
-    exporter.may_go.set()
     queue.close()
     assert sum(exporter.batches) == 2 * BATCH_MAX + 1 and max(exporter.batches) == BATCH_MAX
     queue.put(span(0))
