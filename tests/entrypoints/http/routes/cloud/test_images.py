@@ -12,6 +12,8 @@ import pytest
 
 from gpuherd.domain.cloud.images import TemplateDraft
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.schemas.others import RegistryAuthBody
+from gpuherd.entrypoints.schemas.workload import TemplateBody
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
@@ -127,6 +129,8 @@ async def test_bad_bodies_are_refused_without_a_word_of_the_secret(api: httpx.As
 
 
 async def test_a_change_says_only_what_is_different(api: httpx.AsyncClient, herd: Herd) -> None:
+    # What the list was before is forgotten with each of these.
+    assert (await api.get(TEMPLATES)).status_code == 200
     made = await api.post(TEMPLATES, json=MINE)
     shown, template_id = made.json(), made.json()["id"]
     assert (made.status_code, shown["envNames"], shown["problem"]) == (201, ["TOKEN"], None)
@@ -185,3 +189,10 @@ async def test_no_password_and_no_variable_is_found_anywhere(
     herd.database.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert CANARY not in haystack and CANARY.encode() not in kept
+
+
+def test_what_goes_into_a_log_or_a_traceback_shows_no_secret() -> None:
+    login, template = RegistryAuthBody.parse(LOGIN), TemplateBody.parse(MINE)
+    shown = repr([login, login.to_order(), template, template.to_draft()])
+    assert "robot" in shown and "ghcr.io/team/trainer" in shown
+    assert CANARY not in shown
