@@ -162,6 +162,9 @@ async def test_what_belongs_to_the_cloud_is_not_changed(api: httpx.AsyncClient) 
     mine = (await api.post(TEMPLATES, json={**MINE, "name": official})).json()
     changed = await api.patch(f"{TEMPLATES}/{mine['id']}", json={"registryAuthId": "nobody's"})
     assert (mine["name"], changed.json()["code"]) == (official, "REGISTRY_AUTH_NOT_FOUND")
+    # The cloud was asked for nothing that could not be: only the one that was made is on record.
+    asked = [it["action"] for it in (await api.get("/api/audit")).json()["entries"]]
+    assert [it for it in asked if it.startswith("template.")] == ["template.create"]
 
 
 async def test_a_key_that_rents_sees_them_and_changes_nothing(api: httpx.AsyncClient, plane: Plane) -> None:
