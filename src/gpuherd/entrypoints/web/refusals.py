@@ -11,6 +11,8 @@ from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.web.views.wish_form import problems_by_field
 
 UNDER_WAY = "IDEMPOTENCY_KEY_IN_USE"
+# How the codes end of what got no answer.
+NOT_KNOWN = "OUTCOME_UNKNOWN"
 T = TypeVar("T")
 
 
@@ -22,6 +24,8 @@ class FormRefusal:
     status: int = 200
     problems: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
+    # It may have been done all the same.
+    is_open: bool = False
 
     @classmethod
     def of(cls, error: GpuherdError, form: str) -> Self:
@@ -32,7 +36,7 @@ class FormRefusal:
             return cls(form, status, found, found.get("form", ""))
         if error.code == UNDER_WAY:
             return cls(form, status, message="this was sent already and is under way; open the page anew")
-        return cls(form, status, message=error.message)
+        return cls(form, status, message=error.message, is_open=error.code.endswith(NOT_KNOWN))
 
     def problems_of(self, form: str) -> Mapping[str, str]:
         """Return what is wrong with the fields of one of several forms."""

@@ -96,6 +96,14 @@ async def test_a_name_that_is_taken_is_said_on_the_form(admin: Browser, herd: He
     assert there(herd) == ["data"]
 
 
+async def test_a_create_whose_answer_is_lost_is_not_called_nothing(admin: Browser, herd: Herd) -> None:
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(ApiEndpoint.NETWORK_STORAGE_CREATE,))
+    herd.world.faults.add(lost)
+    reply = await admin.send("/volumes", once=await once_of(admin, "/volumes"), **DATA)
+    assert (reply.status_code, "It is not known yet: no answer came" in reply.text) == (503, True)
+    assert "Nothing was made" not in reply.text
+
+
 async def test_a_volume_that_a_machine_has_stays_and_the_page_says_why(admin: Browser, herd: Herd) -> None:
     volume = herd.world.volumes.create("data", "us-ca-6", 50, herd.world.now())
     await herd.settle(
