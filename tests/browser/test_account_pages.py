@@ -1,4 +1,4 @@
-"""Templates, credentials, volumes and secrets in a real browser, with and without scripts."""
+"""Templates, credentials, prewarm tasks, volumes and secrets in a real browser, with and without scripts."""
 
 from __future__ import annotations
 
@@ -64,6 +64,38 @@ async def test_a_password_is_gone_from_a_form_that_was_refused(visitor: Visitor)
     assert PASSWORD not in await page.content()
     # The browser tells of the 409 itself.
     visitor.errors.clear()
+
+
+async def test_an_image_is_prewarmed_with_a_hostile_note_and_deleted(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/images")
+    form = page.locator("#new-prewarm")
+    for field, value in (
+        ("imageUrl", "docker.io/team/browsers:1"),
+        ("note", HOSTILE),
+        ("products", "abacus"),
+    ):
+        await form.locator(f"[name={field}]").fill(value)
+    await form.locator("[name=region]").select_option("US-CA-06")
+    await form.get_by_role("button", name="Prewarm it").click()
+    await expect(form.get_by_role("alert")).to_contain_text("1 field needs another look")
+    await expect(form.locator("#products-problem")).to_contain_text("abacus")
+    # The browser tells of the 400 itself.
+    visitor.errors.clear()
+
+    await form.locator("[name=products]").fill("")
+    await form.get_by_role("button", name="Prewarm it").dblclick()
+    await expect(page.get_by_role("status")).to_contain_text("The order is with the cloud")
+    row = page.locator("#prewarms tbody tr", has_text="docker.io/team/browsers:1")
+    await expect(row).to_have_count(1)
+    await expect(row).to_contain_text(HOSTILE)
+    await expect(page.locator("#prewarm-quota")).to_contain_text("1 of 5 tasks are used")
+    await row.locator("summary", has_text="Delete…").click()
+    await row.get_by_role("button", name="Delete it").click()
+    await expect(row).to_have_count(0)
+    await expect(page.locator("#prewarms")).to_contain_text("Nothing is prewarmed")
+    assert await page.evaluate("window.owned") is None
+    assert await page.locator("main img, main script").count() == 0
 
 
 async def test_a_volume_and_a_secret_are_made_and_chosen_for_a_rental_without_any_script(

@@ -177,6 +177,8 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/images/templates/{template_id}/delete"): ADMIN,
     ("POST", "/images/credentials"): ADMIN,
     ("POST", "/images/credentials/{auth_id}/delete"): ADMIN,
+    ("POST", "/images/prewarms"): WRITE,
+    ("POST", "/images/prewarms/{prewarm_id}/delete"): WRITE,
     ("GET", "/volumes"): READ,
     ("POST", "/volumes"): WRITE,
     ("POST", "/volumes/{volume_id}/delete"): WRITE,

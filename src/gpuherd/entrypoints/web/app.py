@@ -23,7 +23,7 @@ from gpuherd.entrypoints.web.pages import api_docs, costs, jobs, orphans, overvi
 from gpuherd.entrypoints.web.pages.access import audit, keys, login, secrets
 from gpuherd.entrypoints.web.pages.access.login import LoginRateLimiter
 from gpuherd.entrypoints.web.pages.cloud import cloud, creates, offers
-from gpuherd.entrypoints.web.pages.images import images, registry, templates
+from gpuherd.entrypoints.web.pages.images import images, prewarms, registry, templates
 from gpuherd.entrypoints.web.pages.instances import instance, instances, rent
 from gpuherd.entrypoints.web.pages.webhooks import endpoints, webhooks
 from gpuherd.entrypoints.web.routes import Handler
@@ -44,6 +44,7 @@ PAGE_MODULES = (
     offers,
     orphans,
     overview,
+    prewarms,
     registry,
     rent,
     secrets,

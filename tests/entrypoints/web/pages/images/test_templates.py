@@ -196,7 +196,7 @@ async def test_who_is_no_admin_looks_and_changes_nothing(
     browser = await signed_in(scope)
     for path in ("/images", f"/images/templates/{template_id}"):
         page = await browser.text(path)
-        assert "mine" in page and 'action="/images' not in page
+        assert "mine" in page and 'action="/images/templates' not in page
         assert ("/instances/new?templateId=" in page) == (scope == "write")
     for path in ("", f"/{template_id}", f"/{template_id}/delete"):
         assert (await browser.send(f"/images/templates{path}", **MINE)).status_code == 403

@@ -1,1 +1,1 @@
-"""What images need: templates, and logins to registries."""
+"""What images need: templates, logins to registries, and a pull ahead of time."""
