@@ -170,7 +170,8 @@ async def take_turns(
 ) -> tuple[Measured, Measured]:
     """Load both in turns, so that whatever else this machine does hits both alike; return the medians."""
     await asyncio.gather(_warm_up(ours), _warm_up(baseline))
-    of_ours, of_baseline = [], []
+    of_ours: list[tuple[Seen, float]] = []
+    of_baseline: list[tuple[Seen, float]] = []
     for number in range(bench_env.scale.rounds):
         # Each is first as often as the other: whoever comes second may find the machine warm, or tired.
         for it in (ours, baseline) if number % 2 == 0 else (baseline, ours):
