@@ -76,6 +76,20 @@ def test_the_job_shows_every_field(field: str) -> None:
     assert create_payload(an_instance(wish=WISH))[key] == wish_json(WISH)[key]
 
 
+def test_the_job_and_the_store_have_no_room_for_what_nobody_asked_for() -> None:
+    plain = Wish("RTX 4090", "101")
+    assert set(create_payload(an_instance(wish=plain))) == {
+        *("instanceId", "name", "region", "webhookUrl", "productName", "templateId", "gpuNum", "rootfsSize"),
+        *("regions", "billingMode", "maxHourlyPrice"),
+    }
+    # What the version before reads without asking whether it is there.
+    assert set(wish_doc(plain)) == {
+        *("template_id", "gpu_num", "disk_gb", "regions", "billing_mode"),
+        *("hourly_usd_max", "optimize", "capacity_wait_s"),
+    }
+    assert wish_of(wish_doc(plain), "RTX 4090") == plain
+
+
 def test_a_wish_comes_back_from_the_store_as_it_was() -> None:
     kept = json.loads(json.dumps(wish_doc(WISH)))
     assert wish_of(kept, WISH.product_name) == WISH

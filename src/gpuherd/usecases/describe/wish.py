@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any
 
@@ -21,8 +21,15 @@ CONTRACT_NAMES = {
     "fallback_after_s": "fallback_after_seconds",
 }
 _NAMES = tuple((it.name, CONTRACT_NAMES.get(it.name, it.name)) for it in fields(Wish))
-# A create writes them all down with its job, and the names are always the same.
-_WIRE_NAMES = tuple((name, camel(name)) for _, name in _NAMES)
+# A create writes these down with its job in any case, and of the others what was asked for.
+_ALWAYS_TOLD = (
+    *("product_name", "template_id", "gpu_num", "disk_gb"),
+    *("regions", "billing_mode", "hourly_usd_max"),
+)
+_TOLD_UNLESS = tuple(
+    (it.name, MISSING if it.name in _ALWAYS_TOLD else it.default, name, camel(name))
+    for it, (_, name) in zip(fields(Wish), _NAMES, strict=True)
+)
 # What JSON has as it is.
 _PLAIN = frozenset({str, int, bool, type(None)})
 
@@ -45,9 +52,13 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
 
 
 def wish_json(wish: Wish) -> dict[str, Any]:
-    """Return all fields of a wish as JSON has them, for what shows them in no model of the contract."""
-    shown = describe_wish(wish)
-    return {key: value if type(value := shown[name]) in _PLAIN else _json(value) for name, key in _WIRE_NAMES}
+    """Return what a wish says as JSON has it, for what shows it in no model of the contract."""
+    shown, values = describe_wish(wish), vars(wish)
+    return {
+        key: value if type(value := shown[name]) in _PLAIN else _json(value)
+        for field, default, name, key in _TOLD_UNLESS
+        if values[field] != default
+    }
 
 
 def _json(value: Any) -> Any:

@@ -76,8 +76,6 @@ def instance_row(it: Instance) -> Doc:
         "disk_usd": str(it.disk_hourly_usd),
         "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
-        "former_cloud_id": it.former_cloud_id,
-        "machine_made_at": at(it.machine_made_at),
         "tag_verified": it.tag_verified,
         "started_at": at(it.started_at),
         "stopped_at": at(it.stopped_at),
@@ -85,7 +83,7 @@ def instance_row(it: Instance) -> Doc:
         # These two for the version before, which may read this.
         "reclaim_told": reclaim is not None,
         "reclaim_at": None if reclaim is None else at(reclaim.reclaim_at),
-        "reclaim": None if reclaim is None else [at(reclaim.seen_at), at(reclaim.loss_expected_at)],
+        **_machine_doc(it),
         **_terms_doc(it),
         **_rented_as_doc(rental),
         **({} if it.line_since is None else {"line_since": at(it.line_since)}),
@@ -180,6 +178,18 @@ def instance_of(row: Row[Any]) -> Instance:
         version=row.version,
         cost=SettledCost(row.cost_nusd, row.cost_doubt_nusd, row.cost_rate_nusd_h, row.cost_at),
     )
+
+
+def _machine_doc(it: Instance) -> Doc:
+    """Return what is known of a machine, once there is one; no version before knew of it."""
+    doc: Doc = {}
+    if it.former_cloud_id is not None:
+        doc["former_cloud_id"] = it.former_cloud_id
+    if it.machine_made_at is not None:
+        doc["machine_made_at"] = at(it.machine_made_at)
+    if it.reclaim is not None:
+        doc["reclaim"] = [at(it.reclaim.seen_at), at(it.reclaim.loss_expected_at)]
+    return doc
 
 
 def _rented_as_doc(rental: Rental | None) -> Doc:

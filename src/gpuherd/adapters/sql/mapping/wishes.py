@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any, get_type_hints
 
@@ -40,15 +41,28 @@ _PLAIN_FIELDS = tuple(
     name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None, str | None)
 )
 _KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
+# The version before reads these without asking whether they are there.
+_ALWAYS_KEPT = (
+    *("template_id", "gpu_num", "disk_gb", "regions", "billing_mode"),
+    *("hourly_usd_max", "optimize", "capacity_wait_s"),
+)
+# All others take room only where somebody has asked for them, which few do.
+_DEFAULTS = tuple(
+    (it.name, it.default) for it in fields(Wish) if it.name in _WISH_TYPES and it.name not in _ALWAYS_KEPT
+)
 assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
 
 
 def wish_doc(wish: Wish) -> Doc:
-    """Return how a wish is kept: all its fields but the product's name, which has a column."""
+    """Return how a wish is kept: what is said in it, but the product's name, which has a column."""
     values = vars(wish)
-    doc = {name: values[name] for name in _WISH_TYPES}
+    doc = {name: values[name] for name in _ALWAYS_KEPT}
+    for name, default in _DEFAULTS:
+        if values[name] != default:
+            doc[name] = values[name]
     for name, keep, _ in _KEPT_FIELDS:
-        doc[name] = keep(values[name])
+        if name in doc:
+            doc[name] = keep(doc[name])
     return doc
 
 
