@@ -27,6 +27,7 @@ SECRETS = {
     "GPUHERD_SECRETS_KEY": f"{CANARY}-of-32-characters-at-least-0",
     "GPUHERD_SECRETS_KEY_PREVIOUS": f"{CANARY}-of-32-characters-at-least-1",
     "GPUHERD_SMTP_URL": f"smtps://me:{CANARY}@mail.example",
+    "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {CANARY}",
     "GPUHERD_DATABASE_URL": f"postgresql://me:{CANARY}@db.example/herd?sslpassword={CANARY}",
 }
 
