@@ -11,8 +11,7 @@ from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
-from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
+from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
@@ -81,30 +80,19 @@ def remove_volume(
 ) -> None:
     """Remove a network volume with all its data; not while a machine has it."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    if not yes:
-        require_terminal()
-    found = run(cli, output, lambda herd: _find(herd, volume))
-    if not yes:
-        question = (
-            f"Remove {safe(found.name)} ({found.size_gb} GB in {safe(found.region)}) with all its data?"
-        )
-        confirm_or_exit(output, question, "nothing was removed")
-    removed = run(cli, output, lambda herd: herd.volumes.delete(found))
-    if output.for_people:
-        output.note(f"removed {safe(found.name)}")
-    else:
-        output.answer(removed.raw, removed.id)
+    remove_one(
+        cli,
+        output,
+        lambda herd: _find(herd, volume),
+        lambda herd, found: herd.volumes.delete(found),
+        question=lambda it: (
+            f"Remove {safe(it.name)} ({it.size_gb} GB in {safe(it.region)}) with all its data?"
+        ),
+        shown=lambda it: safe(it.name),
+        yes=yes,
+    )
 
 
 def _find(herd: Gpuherd, word: str) -> Volume:
-    """Return the volume of this id, else the only one of this name."""
-    listed = herd.volumes.list()
-    found = [it for it in listed if it.id == word] or [it for it in listed if it.name == word]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        report = problem_report("VOLUME_NOT_FOUND", "not found", f"there is no volume {word}", 404)
-    else:
-        detail = f"{len(found)} volumes are called {word}; use the id"
-        report = problem_report("AMBIGUOUS_NAME", "more than one could be meant", detail, 409)
-    raise CommandError.of(report)
+    nouns = ("volume", "volumes are called")
+    return only_one(herd.volumes.list(), word, lambda it: it.name, "VOLUME_NOT_FOUND", nouns)

@@ -10,9 +10,8 @@ from gpuherd.client import Gpuherd, Prewarm, PrewarmQuota
 from gpuherd.entrypoints.cli.render.lists import whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
-from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
 from gpuherd.entrypoints.cli.runtime.options import TIMEOUT_S, Timeout
+from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.workload_options import RegistryAuth
 
@@ -119,31 +118,24 @@ def remove_prewarm(
 ) -> None:
     """Remove a prewarm task, which makes room for another. Machines that run are not touched."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    if not yes:
-        require_terminal()
-    found = run(cli, output, lambda herd: _find(herd, task))
-    if not yes:
-        question = f"Remove {safe(found.image_url)} from {safe(found.region)} ({safe(found.state)})?"
-        confirm_or_exit(output, question, "nothing was removed")
-    removed = run(cli, output, lambda herd: herd.prewarms.delete(found))
-    if output.for_people:
-        output.note(f"removed {safe(found.image_url)} from {safe(found.region)}")
-    else:
-        output.answer(removed.raw, removed.id)
+    remove_one(
+        cli,
+        output,
+        lambda herd: _find(herd, task),
+        lambda herd, found: herd.prewarms.delete(found),
+        question=lambda it: f"Remove {_shown(it)} ({safe(it.state)})?",
+        shown=_shown,
+        yes=yes,
+    )
 
 
 def _find(herd: Gpuherd, word: str) -> Prewarm:
-    """Return the task of this id, else the only one for this image."""
-    listed = herd.prewarms.list()
-    found = [it for it in listed if it.id == word] or [it for it in listed if it.image_url == word]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        report = problem_report("PREWARM_NOT_FOUND", "not found", f"there is no prewarm task {word}", 404)
-    else:
-        detail = f"{len(found)} prewarm tasks are for {word}; use the id"
-        report = problem_report("AMBIGUOUS_NAME", "more than one could be meant", detail, 409)
-    raise CommandError.of(report)
+    nouns = ("prewarm task", "prewarm tasks are for")
+    return only_one(herd.prewarms.list(), word, lambda it: it.image_url, "PREWARM_NOT_FOUND", nouns)
+
+
+def _shown(task: Prewarm) -> str:
+    return f"{safe(task.image_url)} from {safe(task.region)}"
 
 
 def _size(size_bytes: int | None) -> str:

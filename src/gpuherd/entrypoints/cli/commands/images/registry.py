@@ -10,8 +10,7 @@ from gpuherd.client import Gpuherd, RegistryAuth
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
-from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
+from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
 
@@ -80,29 +79,17 @@ def remove_registry_auth(
 ) -> None:
     """Remove a registry credential; not while a machine or a template uses it."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    if not yes:
-        require_terminal()
-    found = run(cli, output, lambda herd: _find(herd, auth))
-    if not yes:
-        question = f"Remove the login of {safe(found.username or '')} ({safe(found.name)})?"
-        confirm_or_exit(output, question, "nothing was removed")
-    removed = run(cli, output, lambda herd: herd.registry.delete(found))
-    if output.for_people:
-        output.note(f"removed {safe(found.name)}")
-    else:
-        output.answer(removed.raw, removed.id)
+    remove_one(
+        cli,
+        output,
+        lambda herd: _find(herd, auth),
+        lambda herd, found: herd.registry.delete(found),
+        question=lambda it: f"Remove the login of {safe(it.username or '')} ({safe(it.name)})?",
+        shown=lambda it: safe(it.name),
+        yes=yes,
+    )
 
 
 def _find(herd: Gpuherd, word: str) -> RegistryAuth:
-    """Return the credential of this id, else the only one of this name."""
-    listed = herd.registry.list()
-    found = [it for it in listed if it.id == word] or [it for it in listed if it.name == word]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        detail = f"there is no registry credential {word}"
-        report = problem_report("REGISTRY_AUTH_NOT_FOUND", "not found", detail, 404)
-    else:
-        detail = f"{len(found)} registry credentials are called {word}; use the id"
-        report = problem_report("AMBIGUOUS_NAME", "more than one could be meant", detail, 409)
-    raise CommandError.of(report)
+    nouns = ("registry credential", "registry credentials are called")
+    return only_one(herd.registry.list(), word, lambda it: it.name, "REGISTRY_AUTH_NOT_FOUND", nouns)
