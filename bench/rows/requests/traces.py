@@ -18,7 +18,12 @@ NOTE = (
 async def measure(bench_env: BenchEnvironment) -> list[Line]:
     # In shorter turns, and more of them: what is to be told is less than what a busy machine does meanwhile.
     scale = bench_env.scale
-    bench_env = replace(bench_env, scale=replace(scale, rounds=scale.rounds * 4, round_s=scale.round_s / 4))
+    bench_env = replace(
+        bench_env,
+        # It numbers its files from the beginning.
+        directory=bench_env.place("traces"),
+        scale=replace(scale, rounds=scale.rounds * 4, round_s=scale.round_s / 4),
+    )
     orders = create_orders(bench_env)
     async with (
         bench_env.cloud() as cloud,
