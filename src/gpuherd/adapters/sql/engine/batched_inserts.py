@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from gpuherd.adapters.sql.engine.driver import bind_processor, run_in_driver, run_unheard
+from gpuherd.adapters.sql.engine.driver import Bind, bind_processor, binder, run_in_driver, run_unheard
 
 Row = Mapping[str, Any]
-Bind = Callable[[Row], Any]
 
 _PENDING = "gpuherd.pending_inserts"
 # A statement for each number of rows would be too many for the driver to keep; any number is a sum of these.
@@ -57,17 +57,21 @@ class PreparedInsert:
 
     def defer(self, connection: sa.Connection, row: Row) -> None:
         """Insert a row, if possible together with others of this transaction. It must give nothing back."""
-        if can_defer(connection):
-            pending(connection).rows.setdefault(self, []).append(self._for(connection.dialect)[1](row))
-        else:
-            self.run(connection, row)
+        # Rows wait only where they can: a savepoint makes an end of that like all that is asked.
+        waiting: PendingInserts | None = connection.info.get(_PENDING)
+        if waiting is None:
+            if not can_defer(connection):
+                self.run(connection, row)
+                return
+            waiting = pending(connection)
+        waiting.rows.setdefault(self, []).append(self._for(connection.dialect)[1](row))
 
     def run_many(self, connection: sa.Connection, rows: list[list[Any]]) -> None:
         """Insert rows whose values are as the driver wants them, with as few statements as can be."""
         start = 0
         for size in _BATCH_SIZES:
             while len(rows) - start >= size:
-                values = [value for row in rows[start : start + size] for value in row]
+                values = list(chain.from_iterable(rows[start : start + size]))
                 run_unheard(connection, self._for_several(connection.dialect, size), values)
                 start += size
 
@@ -87,18 +91,9 @@ class PreparedInsert:
     def _prepare(self, dialect: Dialect) -> tuple[str, Bind]:
         insert = self._make(dialect.name)
         compiled = insert.compile(dialect=dialect, column_keys=list(self._columns))
-        processors = {}
-        for name in self._columns:
-            processors[name] = bind_processor(insert.table.c[name].type, dialect)
-        if not compiled.positional:
-            return str(compiled), lambda row: {
-                name: row[name] if process is None else process(row[name])
-                for name, process in processors.items()
-            }
-        in_order = [(name, processors[name]) for name in compiled.positiontup or ()]
-        return str(compiled), lambda row: [
-            row[name] if process is None else process(row[name]) for name, process in in_order
-        ]
+        processors = {name: bind_processor(insert.table.c[name].type, dialect) for name in self._columns}
+        names = (compiled.positiontup or ()) if compiled.positional else self._columns
+        return str(compiled), binder(names, processors, positional=compiled.positional)
 
 
 def can_defer(connection: sa.Connection) -> bool:

@@ -6,6 +6,7 @@ Times as microseconds, small parts of JSON documents, and inserts that bear a ro
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,7 +40,11 @@ class Moment(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else to_micros(value)
+        return at(value)
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], int | None]:
+        # The database takes whole numbers as they are, so there is nothing around this to be called.
+        return at
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         return None if value is None else from_micros(value)

@@ -5,13 +5,15 @@ taken out of its pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 Process = Callable[[Any], Any]
+Bind = Callable[[Mapping[str, Any]], Any]
 
 _CURSOR = "gpuherd.cursor"
 
@@ -50,3 +52,29 @@ def _cursor(connection: sa.Connection) -> Any:
 def bind_processor(type_: sa.types.TypeEngine[Any], dialect: Dialect) -> Process | None:
     """Return what makes a value of this type one of the driver's, None where it is one already."""
     return type_.dialect_impl(dialect).bind_processor(dialect)
+
+
+def binder(names: Sequence[str], processors: Mapping[str, Process | None], *, positional: bool) -> Bind:
+    """Return what makes a row's values those of a statement: in the order of `names`, or by them.
+
+    A create binds some fifty, of which few need anything done: the others are not looked at one by one.
+    """
+    if not positional:
+        return lambda row: {name: _processed(processors[name], row[name]) for name in names}
+    if len(names) < 2:
+        # Of one name the library makes no tuple.
+        return lambda row: [_processed(processors[name], row[name]) for name in names]
+    take = itemgetter(*names)
+    to_process = [(n, process) for n, name in enumerate(names) if (process := processors[name]) is not None]
+
+    def bind(row: Mapping[str, Any]) -> list[Any]:
+        values = list(take(row))
+        for n, process in to_process:
+            values[n] = process(values[n])
+        return values
+
+    return bind
+
+
+def _processed(process: Process | None, value: Any) -> Any:
+    return value if process is None else process(value)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import UpdateBase
 
-from gpuherd.adapters.sql.engine.driver import Process, bind_processor, run_in_driver
+from gpuherd.adapters.sql.engine.driver import Process, bind_processor, binder, run_in_driver
 
 Values = Mapping[str, Any]
 
@@ -72,24 +72,16 @@ class _Compiled:
         binds = {name: bind for bind, name in compiled.bind_names.items()}
         # What no run brings along, because the statement itself has it.
         self._constants = {name: compiled.params[name] for name, bind in binds.items() if not bind.required}
-        names = compiled.positiontup if compiled.positional else list(binds)
-        self._binds = [(name, bind_processor(binds[name].type, dialect)) for name in names or ()]
-        self._positional = compiled.positional
+        names = (compiled.positiontup or ()) if compiled.positional else tuple(binds)
+        processors = {name: bind_processor(binds[name].type, dialect) for name in names}
+        self._bind = binder(names, processors, positional=compiled.positional)
         read = [(it.key, _result_processor(it.type, dialect)) for it in statement.exported_columns]
         self._row = _row_class([str(name) for name, _ in read])
         self._read = [(n, process) for n, (_, process) in enumerate(read) if process is not None]
 
-    def bind(self, values: Values) -> list[Any] | dict[str, Any]:
+    def bind(self, values: Values) -> Any:
         """Return the values as the driver wants them."""
-        if self._constants:
-            values = {**self._constants, **values}
-        if self._positional:
-            return [
-                values[name] if process is None else process(values[name]) for name, process in self._binds
-            ]
-        return {
-            name: values[name] if process is None else process(values[name]) for name, process in self._binds
-        }
+        return self._bind({**self._constants, **values} if self._constants else values)
 
     def row(self, found: tuple[Any, ...]) -> Any:
         """Return a row of the driver with the values that its columns stand for."""
