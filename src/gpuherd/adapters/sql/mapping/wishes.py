@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any, get_type_hints
 
 from gpuherd.adapters.sql.engine.columns import Doc
@@ -47,23 +49,19 @@ _ALWAYS_KEPT = (
     *("hourly_usd_max", "optimize", "capacity_wait_s"),
 )
 # All others take room only where somebody has asked for them, which few do.
-_DEFAULTS = tuple(
-    (it.name, it.default) for it in fields(Wish) if it.name in _WISH_TYPES and it.name not in _ALWAYS_KEPT
-)
+_KEPT = tuple(it for it in fields(Wish) if it.name in _WISH_TYPES)
+_KEPT_UNLESS = tuple(MISSING if it.name in _ALWAYS_KEPT else it.default for it in _KEPT)
+_values = attrgetter(*(it.name for it in _KEPT))
+# None: as it is.
+_NAMES_AND_WAYS = tuple((it.name, _KEPT_AS.get(_WISH_TYPES[it.name], (None,))[0]) for it in _KEPT)
 assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
 
 
 def wish_doc(wish: Wish) -> Doc:
     """Return how a wish is kept: what is said in it, but the product's name, which has a column."""
-    values = vars(wish)
-    doc = {name: values[name] for name in _ALWAYS_KEPT}
-    for name, default in _DEFAULTS:
-        if values[name] != default:
-            doc[name] = values[name]
-    for name, keep, _ in _KEPT_FIELDS:
-        if name in doc:
-            doc[name] = keep(doc[name])
-    return doc
+    values = _values(wish)
+    said = compress(zip(_NAMES_AND_WAYS, values, strict=True), map(ne, values, _KEPT_UNLESS))
+    return {name: value if keep is None else keep(value) for (name, keep), value in said}
 
 
 def wish_of(doc: Doc, product_name: str) -> Wish:
