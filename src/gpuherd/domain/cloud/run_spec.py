@@ -36,7 +36,7 @@ NO_INPUTS = GivenInputs()
 
 def run_spec(template: Template, given: GivenInputs) -> Template:
     """Return what runs, all but the variables that were given beside it."""
-    if given == NO_INPUTS:
+    if given is NO_INPUTS or given == NO_INPUTS:
         return check_template(template)
     image = template.image if given.image_url is None else given.image_url
     instead: dict[str, Any] = {

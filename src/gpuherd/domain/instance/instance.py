@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from operator import attrgetter
 
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.run_spec import GivenInputs
+from gpuherd.domain.cloud.run_spec import NO_INPUTS, GivenInputs
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
@@ -106,6 +107,9 @@ class Wish:
     @property
     def inputs(self) -> GivenInputs:
         """What wins over the template."""
+        # As nearly all wishes are.
+        if _given(self) == _NOTHING_GIVEN:
+            return NO_INPUTS
         return GivenInputs(
             image_url=self.image_url,
             command=self.command,
@@ -265,6 +269,8 @@ class Instance:
         return self.ready_at is not None and (unchecked or self.status is Status.READY)
 
 
+_given = attrgetter("image_url", "command", "ports", "min_cuda_version", "registry_auth_id", "envs")
+_NOTHING_GIVEN = (None, None, None, None, None, ())
 ID_PREFIX = "inst_"
 USABLE_STATUSES = frozenset({Status.RUNNING, Status.READY})
 TERMINAL_STATUSES = frozenset({Status.FAILED, Status.DELETED})

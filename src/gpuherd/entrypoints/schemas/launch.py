@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from decimal import Decimal
 from enum import StrEnum
+from operator import itemgetter
 from typing import Annotated, Any
 
 from pydantic import (
@@ -227,7 +228,7 @@ class LaunchBody(RequestModel):
                 billing_mode=BILLING_MODES[self.billing_mode],
                 fallback_after_s=self._fallback_after_s(),
                 capacity_wait_s=0 if wait is None else wait.seconds,
-                **{name: said[name] for name in WISH_FIELDS},
+                **dict(zip(WISH_FIELDS, _wish_values(said), strict=True)),
             ),
             regions=None if self.regions is None else tuple(self.regions),
             health_check=None if check is None else check.to_domain(),
@@ -235,7 +236,7 @@ class LaunchBody(RequestModel):
             claim=claim,
             caller=caller,
             plan=plan,
-            **{name: said[name] for name in REQUEST_FIELDS},
+            **dict(zip(REQUEST_FIELDS, _request_values(said), strict=True)),
         )
 
     def _fallback_after_s(self) -> int | None:
@@ -319,3 +320,4 @@ REQUEST_FIELDS = [it for it in _PLAIN if it in {each.name for each in fields(Lau
 # The rest, so that a field that nobody takes is an error and not forgotten.
 WISH_FIELDS = [it for it in _PLAIN if it not in REQUEST_FIELDS]
 assert set(WISH_FIELDS) <= {it.name for it in fields(Wish)}
+_request_values, _wish_values = itemgetter(*REQUEST_FIELDS), itemgetter(*WISH_FIELDS)

@@ -7,7 +7,6 @@ import copy
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
 from itertools import chain
 from typing import Any, Self, TypeVar
 
@@ -183,7 +182,6 @@ async def within_budget(budget_s: float, question: Awaitable[T]) -> T | None:
         return None
 
 
-@lru_cache(maxsize=256)
 def known_codes(words: tuple[str, ...], regions: tuple[Region, ...]) -> tuple[str, ...]:
     """Return the codes of the regions that are meant, each once; a word that means none is passed over."""
     called = [next((it.code for it in regions if it.is_called(word)), None) for word in words]

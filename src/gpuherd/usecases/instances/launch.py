@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
+from operator import attrgetter
+from typing import Any
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
@@ -54,6 +56,7 @@ from gpuherd.usecases.volumes.pin_region import PinRegion
 HISTORY_TTL_S = 5.0
 # A burst wishes for the same thing over and over.
 SATISFIABLE_MAX = 256
+_values = attrgetter(*(it.name for it in fields(Wish)))
 AUDIT_ACTION = "instance.create"
 PRICE_UNKNOWN = (
     "what this costs is not known now, and this key or a budget may only spend so much; "
@@ -129,7 +132,7 @@ class LaunchInstance:
     tracer: Tracer = field(default_factory=NullTracer)
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
-    _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
+    _satisfiable: dict[tuple[Any, ...], tuple[tuple[Offer, ...], Decimal | None]] = field(
         default_factory=dict, init=False
     )
 
@@ -225,7 +228,8 @@ class LaunchInstance:
         if offers is None or regions is None:
             self._refuse_unpriced(request)
             return wish, None
-        known = self._satisfiable.get(wish)
+        wanted = _values(wish)
+        known = self._satisfiable.get(wanted)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted and wish.patience_s:
@@ -235,7 +239,7 @@ class LaunchInstance:
                 raise no_capacity(ranking, wish)
             if len(self._satisfiable) >= SATISFIABLE_MAX:
                 self._satisfiable.clear()
-            known = self._satisfiable[wish] = (offers, counted_usd(ranking, wish))
+            known = self._satisfiable[wanted] = (offers, counted_usd(ranking, wish))
         if not self.line.is_quiet and not wish.patience_s:
             await self._refuse_waited_for(wish, offers, regions)
         return wish, known[1]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuherd.domain.cloud.offer import Region
 from gpuherd.domain.instance.instance import Optimize
 from gpuherd.usecases.cloud.catalogue import known_codes, region_codes
+
+# A burst names the same regions over and over.
+ORDERS_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,10 @@ class RegionRules:
 
     preferred: str | None
     priority: tuple[str, ...]
+    # By the words: the codes, with the very list of regions in which they were looked up.
+    _codes: dict[tuple[str, ...], tuple[tuple[Region, ...], tuple[str, ...]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def order(self, region: str | None, regions: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the regions to try, in the words they were given in, best first."""
@@ -43,7 +50,17 @@ class RegionRules:
             return words
         _check(region, regions, known)
         # The configured order may name regions that this account does not have; the user's may not.
-        return () if anywhere else known_codes(words, known)
+        return () if anywhere else self._known_codes(words, known)
+
+    def _known_codes(self, words: tuple[str, ...], known: tuple[Region, ...]) -> tuple[str, ...]:
+        kept = self._codes.get(words)
+        if kept is not None and kept[0] is known:
+            return kept[1]
+        if len(self._codes) >= ORDERS_MAX:
+            self._codes.clear()
+        codes = known_codes(words, known)
+        self._codes[words] = (known, codes)
+        return codes
 
 
 def _check(region: str | None, regions: Sequence[str] | None, known: tuple[Region, ...]) -> None:
