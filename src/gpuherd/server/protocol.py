@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,7 +19,7 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.contract.problem import Refusal
 from gpuherd.entrypoints.problems import RETRY_AFTER_S, problem, problem_response
 from gpuherd.entrypoints.request_context import RequestContext, current_request
-from gpuherd.server.coalescing_transport import CoalescingTransport
+from gpuherd.server.response_cycle import ResponseCycle, header_lines
 
 # Beyond the limit some are still let in, only to be told that it is reached.
 SPARE_CONNECTIONS = 100
@@ -72,8 +72,7 @@ class ServerConfig(uvicorn.Config):
         current_request.set(RequestContext(request_id, request_id, self._clock.now()))
         reply = problem_response(document)
         headers = [*reply.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
-        lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-        return STATUS_LINE[reply.status_code] + lines + b"\r\n" + bytes(reply.body)
+        return STATUS_LINE[reply.status_code] + header_lines(headers) + b"\r\n" + bytes(reply.body)
 
 
 class _RequestRefused(Exception):
@@ -102,7 +101,7 @@ class HardenedProtocol(HttpToolsProtocol):
         self._chunk_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self.loop)))
+        super().connection_made(transport)
         if len(self.connections) > self._limits.connections + SPARE_CONNECTIONS:
             transport.abort()
         else:
@@ -137,6 +136,8 @@ class HardenedProtocol(HttpToolsProtocol):
             self._refuse(OVERLOADED)
         self._pending_bytes = 0
         super().on_headers_complete()
+        # uvicorn has just made it, and begins with it in the next round of the loop.
+        self.cycle.__class__ = ResponseCycle
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
