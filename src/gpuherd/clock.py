@@ -6,12 +6,13 @@ import asyncio
 import os
 import random
 import re
+import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -73,6 +74,7 @@ class SystemClock:
 
 
 RANDOM_BUFFER_BYTES = 4096
+ID_RANDOM_BITS = 80
 
 Random = random.Random
 """Jitter and simulation draw from one of these, handed in, so that a seed repeats a run."""
@@ -85,8 +87,13 @@ class BufferedSystemRandom(random.SystemRandom):
         super().__init__()
         self._lock = threading.Lock()
         self._buffer, self._used = b"", 0
+        self._tens: Iterator[tuple[bytes]] = iter(())
 
     def getrandbits(self, k: int, /) -> int:
+        if k == ID_RANDOM_BITS:
+            # An iterator of the standard library gives no two threads the same.
+            (drawn,) = next(self._tens, None) or self._more_tens()
+            return int.from_bytes(drawn, "big")
         size = (k + 7) // 8
         # No two threads may get the same bytes.
         with self._lock:
@@ -95,6 +102,12 @@ class BufferedSystemRandom(random.SystemRandom):
             drawn = self._buffer[self._used : self._used + size]
             self._used += size
         return int.from_bytes(drawn, "big") >> (size * 8 - k)
+
+    def _more_tens(self) -> tuple[bytes]:
+        tens = struct.iter_unpack("10s", os.urandom(RANDOM_BUFFER_BYTES // 10 * 10))
+        first: tuple[bytes] = next(tens)
+        self._tens = tens
+        return first
 
 
 class Ids:
@@ -110,7 +123,7 @@ class Ids:
     def new(self, prefix: str = "", at: datetime | None = None) -> str:
         """Return an id of this moment; whoever has just looked at the clock may hand it in."""
         millis = int((at or self._clock.now()).timestamp() * 1000)
-        fresh = (millis << 80) | self._rng.getrandbits(80)
+        fresh = (millis << ID_RANDOM_BITS) | self._rng.getrandbits(ID_RANDOM_BITS)
         # The writer's thread makes ids too, and no two threads may get the same one.
         with self._lock:
             # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were
@@ -151,13 +164,21 @@ _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _40_BITS = (1 << 40) - 1
 
 
-def _ulid(number: int) -> str:
-    # In three parts, because small numbers are shifted faster.
-    time, high, low = number >> 80, number >> 40 & _40_BITS, number & _40_BITS
+@lru_cache(maxsize=16)
+def _time_digits(millis: int) -> str:
     pairs = _PAIRS
     return (
-        f"{pairs[time >> 40]}{pairs[time >> 30 & 1023]}{pairs[time >> 20 & 1023]}{pairs[time >> 10 & 1023]}"
-        f"{pairs[time & 1023]}"
+        f"{pairs[millis >> 40]}{pairs[millis >> 30 & 1023]}{pairs[millis >> 20 & 1023]}"
+        f"{pairs[millis >> 10 & 1023]}{pairs[millis & 1023]}"
+    )
+
+
+def _ulid(number: int) -> str:
+    # In three parts, because small numbers are shifted faster, and several ids are made in a millisecond.
+    time, high, low = number >> ID_RANDOM_BITS, number >> 40 & _40_BITS, number & _40_BITS
+    pairs = _PAIRS
+    return (
+        f"{_time_digits(time)}"
         f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
         f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
     )

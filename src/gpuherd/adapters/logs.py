@@ -20,6 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gpuherd.clock import SystemClock
+from gpuherd.contract.codec.values import iso_time
 from gpuherd.domain.access.secret import HIDDEN, Secret
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -144,7 +145,7 @@ class RequestLogLines:
             return
         # The ids are ours or known to be harmless; the rest is the client's word.
         line = (
-            f'{{"event":"http.request","level":"info","timestamp":"{_iso(at)}","request_id":"{request_id}",'
+            f'{{"event":"http.request","level":"info","timestamp":"{iso_time(at)}","request_id":"{request_id}",'
             f'"correlation_id":"{correlation_id}","status":{"null" if status is None else status},'
             f'"duration_ms":{duration_ms},"method":{_quote(method)},"path":{_quote(path)}}}'
         )
@@ -159,12 +160,8 @@ _clock = SystemClock()
 
 
 def _stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    event["timestamp"] = _iso(_clock.now())
+    event["timestamp"] = iso_time(_clock.now())
     return event
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -7,6 +7,7 @@ at once. What is not usual about a reply is left to uvicorn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
@@ -17,7 +18,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 PLAIN_HEADERS = frozenset(
     {
         *(b"content-type", b"location", b"cache-control", b"x-content-type-options"),
-        *(b"x-request-id", b"x-correlation-id"),
+        *(b"x-request-id", b"x-correlation-id", _LENGTH := b"content-length"),
     }
 )
 # Beyond this it is cheaper to hand over two pieces than to copy them into one.
@@ -46,17 +47,13 @@ class ResponseCycle(RequestResponseCycle):
         """Keep the head until its body comes, and tell whether that is so."""
         if message["type"] != "http.response.start" or self.flow.write_paused or self.disconnected:
             return False
-        length, headers = None, list(message["headers"])
-        for name, value in headers:
-            if name == b"content-length":
-                length = value
-            elif name not in PLAIN_HEADERS:
-                return False
-        is_usual = length is not None and self.keep_alive and not self.access_log
-        if not is_usual or HEADER_VALUE_RE.search(b"".join([value for _, value in headers])):
+        headers = list(message["headers"])
+        names, values = zip(*headers, strict=True) if headers else ((), ())
+        is_usual = _LENGTH in names and PLAIN_HEADERS.issuperset(names)
+        if not is_usual or not self.keep_alive or self.access_log or HEADER_VALUE_RE.search(b"".join(values)):
             return False
         self.response_started, self.waiting_for_100_continue = True, False
-        self.expected_content_length, self.chunked_encoding = int(length or 0), False
+        self.expected_content_length, self.chunked_encoding = int(values[names.index(_LENGTH)]), False
         start = STATUS_LINE[message["status"]] + default_lines(self.default_headers)
         self._held_head = start + header_lines(headers) + b"\r\n"
         return True
@@ -82,7 +79,7 @@ class ResponseCycle(RequestResponseCycle):
 
 def header_lines(headers: Headers) -> bytes:
     """Return headers as they are on the wire."""
-    return b"".join([b"%b: %b\r\n" % it for it in headers])
+    return b"%b: %b\r\n" * len(headers) % tuple(chain.from_iterable(headers))
 
 
 class _DefaultLines:

@@ -161,7 +161,7 @@ class LaunchInstance:
         now = self.clock.now()
         terms = self.ends.agreed(request.terms, caller.limits, now)
         instance = Instance(
-            id=self.ids.new(ID_PREFIX),
+            id=self.ids.new(ID_PREFIX, now),
             name=request.name,
             wish=wish,
             goal=Goal.RUNNING,

@@ -21,6 +21,9 @@ def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending |
 
 def due_at(it: Instance) -> datetime | None:
     """Return when an instance must be looked at next, whatever else happens or does not."""
+    if it.lease_term is None and it.terms.silence is None and it.status is not Status.EXITED:
+        # As most are, at each of their changes: no time runs for them.
+        return it.look_at
     ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
     return min(filter(None, (ends_at, it.look_at)), default=None)
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpuherd.entrypoints.http.middleware.authorization import declared_route
 from gpuherd.entrypoints.http.routes.instances.instances import launch
+from gpuherd.entrypoints.replies import JSON_TYPE
 from gpuherd.usecases.instances.find import is_id
 from gpuherd.usecases.instances.read import ReadInstance
 
@@ -22,7 +23,6 @@ LAUNCH = ("POST", "/api/instances")
 DETAILS = ("GET", PREFIX + "{id_or_name}")
 # What the framework would leave in the scope, for the meter.
 LAUNCH_ROUTE, DETAILS_ROUTE = SimpleNamespace(path=LAUNCH[1]), SimpleNamespace(path=DETAILS[1])
-JSON = (b"content-type", b"application/json")
 
 
 class FastPaths:
@@ -39,7 +39,7 @@ class FastPaths:
             if route == DETAILS:
                 if (body := self._cached_body(scope)) is not None:
                     scope["route"] = DETAILS_ROUTE
-                    headers = [JSON, (b"content-length", str(len(body)).encode())]
+                    headers = [JSON_TYPE, (b"content-length", b"%d" % len(body))]
                     await send({"type": "http.response.start", "status": 200, "headers": headers})
                     await send({"type": "http.response.body", "body": body})
                     return

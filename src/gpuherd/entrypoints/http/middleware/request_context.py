@@ -25,7 +25,8 @@ log = structlog.get_logger()
 # What no route of ours answers: its path is anybody's invention.
 NO_ROUTE = "other"
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-NOT_CACHED = (b"cache-control", b"no-store")
+CACHE_CONTROL = b"cache-control"
+NOT_CACHED = (CACHE_CONTROL, b"no-store")
 
 
 class RequestContextMiddleware:
@@ -100,17 +101,14 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             ids = self._context
-            headers = message["headers"] = [
-                *message["headers"],
+            headers = message["headers"]
+            message["headers"] = [
+                *headers,
                 (b"x-request-id", ids.request_id.encode()),
                 (b"x-correlation-id", ids.correlation_id.encode()),
                 NO_SNIFFING,
+                *(() if CACHE_CONTROL in dict(headers) else (NOT_CACHED,)),
             ]
-            for name, _ in headers:
-                if name == b"cache-control":
-                    break
-            else:
-                headers.append(NOT_CACHED)
         await self._send(message)
 
 
