@@ -18,12 +18,13 @@ else:
         fields = getattr(it, "__dict__", None)
         if fields is None or hasattr(it, "__post_init__"):
             return dataclasses.replace(it, **changes)
-        if not changes.keys() <= it.__dataclass_fields__.keys():
-            unknown = sorted(changes.keys() - it.__dataclass_fields__.keys())
-            raise TypeError(f"{type(it).__name__} has no {', '.join(unknown)}")
         copy = object.__new__(type(it))
-        copy.__dict__.update(fields)
-        copy.__dict__.update(changes)
+        copied = copy.__dict__
+        copied.update(fields)
+        copied.update(changes)
+        if len(copied) != len(fields):
+            unknown = sorted(changes.keys() - fields.keys())
+            raise TypeError(f"{type(it).__name__} has no {', '.join(unknown)}")
         return copy
 
 

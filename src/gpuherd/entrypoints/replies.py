@@ -39,10 +39,7 @@ def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Res
 
 def header(request: Request, name: bytes) -> bytes | None:
     """Return the first header of this name, without the index that the framework would build for it."""
-    for key, value in request.scope["headers"]:
-        if key == name:
-            return bytes(value)
-    return None
+    return dict(reversed(request.scope["headers"])).get(name)
 
 
 def plane_of(request: Request) -> Plane:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.fast_replace import replace
 
 # So long replacements count against the number that may be made.
@@ -33,6 +34,7 @@ class Why(StrEnum):
     ASKED = "asked"
 
 
+@fast_init
 @dataclass(frozen=True)
 class ReplacePolicy:
     """Whether an instance is replaced when the cloud takes its machine back, how often, and how."""

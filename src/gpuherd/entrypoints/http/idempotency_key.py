@@ -18,9 +18,9 @@ _KEY_PATTERN = re.compile(rb"[\x21-\x7e]{1,255}")
 
 def claim_of(scope: Scope, body: Any, claim_request: ClaimRequest) -> IdempotencyClaim | None:
     """Return the claim that a request makes, None if it makes none."""
-    sent = [value for name, value in scope["headers"] if name == IDEMPOTENCY_HEADER]
-    if not sent:
+    if IDEMPOTENCY_HEADER not in dict(scope["headers"]):
         return None
+    sent = [value for name, value in scope["headers"] if name == IDEMPOTENCY_HEADER]
     if len(sent) > 1 or not _KEY_PATTERN.fullmatch(sent[0]):
         message = "Idempotency-Key must be given once, with 1 to 255 visible ASCII characters"
         raise InvalidRequest([FieldProblem("Idempotency-Key", "INVALID_IDEMPOTENCY_KEY", message)])

@@ -16,7 +16,7 @@ from gpuherd.clock import Clock
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template
-from gpuherd.domain.cloud.run_spec import NO_TEMPLATE, run_spec
+from gpuherd.domain.cloud.run_spec import NO_INPUTS, NO_TEMPLATE, run_spec
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -60,6 +60,7 @@ class CatalogueCache:
         )
         # Kept apart, so that no number of wrong ids displaces a template that is used.
         self._missing: Cache[str, tuple[str, str]] = Cache(clock, MISSES_TTL_S, 1000, "template_misses")
+        self._usable_template: Template | None = None
         # With what is wrong with a credential, if anything is.
         self._registry_auths: Cache[str, tuple[str, str] | bool] = Cache(
             clock, MISSES_TTL_S, 100, "registry_auths"
@@ -150,7 +151,11 @@ class CatalogueCache:
         )
         if not regions or not offers or template is None:
             return None
-        run_spec(template, wish.inputs)
+        given = wish.inputs
+        if given is not NO_INPUTS or template is not self._usable_template:
+            run_spec(template, given)
+            # A burst is of one template, and it is the same for each of them.
+            self._usable_template = template if given is NO_INPUTS else None
         return regions, offers
 
     def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from gpuherd.contract import instance as shown
 from gpuherd.domain.cloud.machine import PortMapping
@@ -20,7 +19,7 @@ from gpuherd.usecases.describe.wish import describe_wish
 
 def describe(it: Instance) -> shown.InstanceRecord:
     """Return the details of an instance."""
-    rental, wish = it.rental, describe_wish(it.wish)
+    rental, chain, wish = it.rental, it.chain, describe_wish(it.wish)
     if rental:
         # Of the offer that was taken: a wish may have named a part of it.
         wish["product_name"] = rental.product_name
@@ -58,7 +57,10 @@ def describe(it: Instance) -> shown.InstanceRecord:
         on_reclaim=it.replacement.on_reclaim.value,
         max_replacements=it.replacement.max_replacements,
         handover_seconds=it.replacement.handover_s,
-        **_describe_chain(it),
+        lineage=it.lineage,
+        link=1 if chain is None else chain.link,
+        replaces=None if chain is None else chain.replaces,
+        replaced_by=None if chain is None or chain.heir is None else chain.heir.id,
         operation_id=it.operation.id if it.operation else None,
         created_at=it.created_at,
         started_at=it.started_at,
@@ -71,17 +73,6 @@ def describe(it: Instance) -> shown.InstanceRecord:
         source="local",
         **wish,
     )
-
-
-def _describe_chain(it: Instance) -> dict[str, Any]:
-    chain = it.chain
-    heir = None if chain is None else chain.heir
-    return {
-        "lineage": it.lineage,
-        "link": 1 if chain is None else chain.link,
-        "replaces": None if chain is None else chain.replaces,
-        "replaced_by": None if heir is None else heir.id,
-    }
 
 
 def describe_cost(it: SettledCost) -> shown.InstanceCost:

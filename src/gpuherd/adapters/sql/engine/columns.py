@@ -64,6 +64,9 @@ class QueueMoment(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | int | None:
         return value if value is None or dialect.name == "postgresql" else to_micros(value)
 
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], int | None] | None:
+        return None if dialect.name == "postgresql" else at
+
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         return value if value is None or isinstance(value, datetime) else from_micros(value)
 

@@ -213,7 +213,7 @@ def _reclaim_of(doc: Doc) -> ReclaimNotice | None:
 def _terms_doc(it: Instance) -> Doc:
     """Return how the end of an instance is kept; most have none, and need no room for it."""
     doc: Doc = {}
-    if it.terms != NO_TERMS:
+    if it.terms is not NO_TERMS and it.terms != NO_TERMS:
         doc["terms"] = it.terms.as_doc()
     if it.lease_term is not None:
         doc["lease_term"] = it.lease_term.as_doc()

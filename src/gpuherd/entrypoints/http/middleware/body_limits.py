@@ -36,14 +36,6 @@ class LimitedReceive:
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()
-        message = await self._next()
-        self._size += len(message.get("body", b""))
-        if self._size > BODY_MAX_BYTES:
-            raise _too_large()
-        self._complete = not message.get("more_body", False)
-        return message
-
-    async def _next(self) -> Message:
         if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX_BYTES:
             raise _too_large()
         arriving = cast(Coroutine[Any, None, Message], self._receive())
@@ -51,7 +43,16 @@ class LimitedReceive:
             # Nearly always all is here by now, and a timeout takes longer to set than a body to read.
             waits_for = arriving.send(None)
         except StopIteration as here:
-            return cast(Message, here.value)
+            message = cast(Message, here.value)
+        else:
+            message = await self._in_time(arriving, waits_for)
+        self._size += len(message.get("body", b""))
+        if self._size > BODY_MAX_BYTES:
+            raise _too_large()
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _in_time(self, arriving: Coroutine[Any, None, Message], waits_for: Any) -> Message:
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:

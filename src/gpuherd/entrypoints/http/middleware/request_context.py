@@ -24,6 +24,7 @@ log = structlog.get_logger()
 
 # What no route of ours answers: its path is anybody's invention.
 NO_ROUTE = "other"
+REQUEST_ID, CORRELATION_ID = b"x-request-id", b"x-correlation-id"
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 CACHE_CONTROL = b"cache-control"
 NOT_CACHED = (CACHE_CONTROL, b"no-store")
@@ -104,8 +105,8 @@ class _ResponseSender:
             headers = message["headers"]
             message["headers"] = [
                 *headers,
-                (b"x-request-id", ids.request_id.encode()),
-                (b"x-correlation-id", ids.correlation_id.encode()),
+                (REQUEST_ID, ids.request_id.encode()),
+                (CORRELATION_ID, ids.correlation_id.encode()),
                 NO_SNIFFING,
                 *(() if CACHE_CONTROL in dict(headers) else (NOT_CACHED,)),
             ]
@@ -114,15 +115,16 @@ class _ResponseSender:
 
 def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
     """Return the ids that the client sent, where they are harmless, and the length that it declared."""
+    sent = dict(scope["headers"])
+    declared = sent.get(b"content-length", b"")
     request_id = correlation_id = None
-    declared = b""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            request_id = request_id or sanitized_id(value)
-        elif name == b"x-correlation-id":
-            correlation_id = correlation_id or sanitized_id(value)
-        elif name == b"content-length":
-            declared = value
+    if REQUEST_ID in sent or CORRELATION_ID in sent:
+        # Of several, the first that is harmless.
+        for name, value in scope["headers"]:
+            if name == REQUEST_ID:
+                request_id = request_id or sanitized_id(value)
+            elif name == CORRELATION_ID:
+                correlation_id = correlation_id or sanitized_id(value)
     return request_id, correlation_id, declared
 
 
