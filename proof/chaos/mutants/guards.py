@@ -42,6 +42,7 @@ BUDGETS_STORE = "tests/contracts/budgets/test_budgets_contract.py"
 BUDGET_STORIES = "tests/usecases/budgets/test_budgets.py"
 ENVIRONMENT = "tests/usecases/secrets/test_environment.py"
 VOLUMES = "tests/entrypoints/http/routes/test_volumes.py"
+PREWARMS = "tests/entrypoints/http/routes/cloud/test_prewarms.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -1408,18 +1409,39 @@ BUDGETS = (
     ),
 )
 
-VOLUMES_ONCE = (
+CREATED_ONCE = (
     Safeguard(
-        "the intent of a volume is durable before the call",
-        "usecases/volumes/create.py",
-        "        if not await self.flags.swap(flag, stored, intent, record):\n",
-        "        if False:\n",
-        (f"{VOLUMES}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",),
+        "the intent of a volume or prewarm task is durable before the call",
+        "usecases/cloud/create_once.py",
+        "        if not await self.flags.swap(",
+        "        if False and not await self.flags.swap(",
+        (
+            f"{VOLUMES}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",
+            f"{PREWARMS}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",
+        ),
+    ),
+    Safeguard(
+        "an answer that was lost is no proof that a volume or prewarm task was not made",
+        "usecases/cloud/create_once.py",
+        "            if witness is None:\n                raise self._not_known(",
+        "            if witness is None:\n                await self.forget(intent.flag, intent.text)\n"
+        "                raise self._not_known(",
+        (
+            f"{VOLUMES}::test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once",
+            f"{PREWARMS}::test_a_lost_answer_is_looked_after_and_never_repeated_at_once",
+        ),
+    ),
+    Safeguard(
+        "a prewarm task without an answer is not sent again before it could have appeared",
+        "usecases/prewarms/create.py",
+        "            self.create_once.check_settled(earlier.sent_at)\n",
+        "",
+        (f"{PREWARMS}::test_a_lost_answer_is_looked_after_and_never_repeated_at_once",),
     ),
     Safeguard(
         "a volume without an answer is not sent again before it could have appeared",
         "usecases/volumes/create.py",
-        "            self._check_settled(before)\n",
+        "            self.create_once.check_settled(before.sent_at)\n",
         "            pass\n",
         (f"{VOLUMES}::test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once",),
     ),
@@ -1434,6 +1456,6 @@ VOLUMES_ONCE = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE, *PLANS, *AGENTS),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *CREATED_ONCE, *PLANS, *AGENTS),
     *(*IMAGES, *TRACES),
 )

@@ -6,7 +6,8 @@ from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import PrewarmServices
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.prewarms.create import CreatePrewarm
+from gpuherd.usecases.cloud.create_once import CreateOnce
+from gpuherd.usecases.prewarms.create import WORDS, CreatePrewarm
 from gpuherd.usecases.prewarms.delete import DeletePrewarm
 from gpuherd.usecases.prewarms.list_all import TTL_S, ListPrewarms
 
@@ -25,7 +26,7 @@ def build_prewarms(ports: Ports, values: Values, shared: Shared) -> PrewarmServi
             flags=stores.flags,
             clock=clock,
             ids=ports.ids,
-            settling=values.settling,
+            create_once=CreateOnce(WORDS, stores.flags, clock, values.settling),
         ),
         delete=DeletePrewarm(ports.prewarms, list_all, stores.audit, clock),
     )

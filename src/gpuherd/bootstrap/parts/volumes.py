@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import VolumeServices
-from gpuherd.usecases.volumes.create import CreateVolume
+from gpuherd.usecases.cloud.create_once import CreateOnce
+from gpuherd.usecases.volumes.create import WORDS, CreateVolume
 from gpuherd.usecases.volumes.delete import DeleteVolume
 from gpuherd.usecases.volumes.list_all import ListVolumes
 
@@ -22,7 +23,7 @@ def build_volumes(ports: Ports, values: Values, shared: Shared, list_all: ListVo
             flags=stores.flags,
             clock=clock,
             ids=ports.ids,
-            settling=values.settling,
+            create_once=CreateOnce(WORDS, stores.flags, clock, values.settling),
         ),
         delete=DeleteVolume(ports.volumes, list_all, stores.audit, clock),
     )

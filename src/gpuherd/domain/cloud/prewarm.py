@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 PRODUCTS_MAX = 20
@@ -99,13 +99,6 @@ class PrewarmIntent:
     # The tasks for the same that were there already: failed ones.
     before: tuple[str, ...]
     sent_at: datetime
-
-    def settles_in(self, now: datetime, settle: timedelta) -> timedelta:
-        """Return how long its task may still appear; nothing or less when it will not any more.
-
-        A wall clock that was set back makes it wait longer, never shorter.
-        """
-        return self.sent_at + settle - now
 
     def to_text(self) -> str:
         """Return it as it is stored."""

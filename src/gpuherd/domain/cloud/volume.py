@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 VOLUME_GB_MIN, VOLUME_GB_MAX = 10, 4096
 
@@ -34,13 +34,6 @@ class VolumeIntent:
     def is_for(self, order: VolumeOrder) -> bool:
         """Tell whether this create asked for the same."""
         return (self.cluster_id, self.size_gb) == (order.cluster_id, order.size_gb)
-
-    def settles_in(self, now: datetime, settle: timedelta) -> timedelta:
-        """Return how long its volume may still appear; nothing or less when it will not any more.
-
-        A wall clock that was set back makes it wait longer, never shorter.
-        """
-        return self.sent_at + settle - now
 
     def to_text(self) -> str:
         """Return it as it is stored."""

@@ -1,13 +1,10 @@
 """Create an image prewarm task: there may be few of them, so each is made once or not at all.
 
-The intent is durable before the call. When no answer comes, a task for the same image and place is looked
-for; where there is none the outcome stays unknown, and the same is not sent again before it could no longer
-appear.
+Its witness is a task for the same image and place that was not there before.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,32 +12,33 @@ import structlog
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
 from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmIntent, PrewarmOrder, PrewarmProduct, PrewarmState
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
-    CloudUnavailable,
     Conflict,
     FieldProblem,
-    GpuherdError,
     InvalidRequest,
     KeyRefused,
-    OutcomeUnknown,
 )
 from gpuherd.domain.instance.offer_ranking import offers_named
 from gpuherd.ports.cloud import Cloud, ImagePrewarms
 from gpuherd.ports.flags import Flags
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, find_region
+from gpuherd.usecases.cloud.create_once import CreateOnce, Intent, OnceWords
 from gpuherd.usecases.prewarms.list_all import ListPrewarms
 
 log = structlog.get_logger()
 
 AUDIT_ACTION = "prewarm.create"
 INTENT = "prewarm_intent:"
-# Not later after the intent was written: by then another may have decided otherwise.
-SEND_WITHIN_S = 10.0
+WORDS = OnceWords(
+    "prewarm task",
+    "words",
+    in_progress_code="PREWARM_CREATE_IN_PROGRESS",
+    unknown_code="PREWARM_OUTCOME_UNKNOWN",
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class CreatePrewarm:
     flags: Flags
     clock: Clock
     ids: Ids
-    settling: SettlingPolicy
+    create_once: CreateOnce
 
     async def __call__(self, wanted: PrewarmWish, caller: Caller) -> Prewarm:
         """Return the task; `Conflict` if there is one for it, `CloudUnavailable` while it is not known."""
@@ -77,18 +75,28 @@ class CreatePrewarm:
             earlier = PrewarmIntent.of_text(stored)
             if (made := _not_among(earlier.before, same)) is not None:
                 # An earlier try has made it after all.
-                await self.flags.swap(flag, stored, None)
+                await self.create_once.forget(flag, stored)
                 return made
-            self._check_settled(earlier)
+            self.create_once.check_settled(earlier.sent_at)
         if (there := next((it for it in same if it.state is not PrewarmState.FAILED), None)) is not None:
             raise _there_already(there)
         now, known = self.clock.now(), tuple(it.prewarm_id for it in same)
-        intent = PrewarmIntent(self.ids.new("pre_"), known, now).to_text()
-        record = caller.audit_record(AUDIT_ACTION, order.image, now, after=f"in {region.code}")
-        if not await self.flags.swap(flag, stored, intent, record):
-            raise Conflict("another create of this prewarm is under way", code="PREWARM_CREATE_IN_PROGRESS")
-        prewarm_id = await self._send(order, known, flag, intent)
-        await self.flags.swap(flag, intent, None)
+        intent = Intent(
+            flag,
+            stored,
+            PrewarmIntent(self.ids.new("pre_"), known, now).to_text(),
+            caller.audit_record(AUDIT_ACTION, order.image, now, after=f"in {region.code}"),
+        )
+        try:
+            prewarm_id = await self.create_once(
+                intent,
+                lambda send_by_s: self.prewarms.create_prewarm(order, send_by_s),
+                lambda: self._id_beside(known, order),
+            )
+        except CloudRefused as refused:
+            if not isinstance(refused, KeyRefused):
+                await self._check_quota(refused)
+            raise
         self.list_prewarms.cache.clear()
         log.info("prewarm.created", prewarm_id=prewarm_id, by=caller.key_id)
         return Prewarm(
@@ -133,24 +141,6 @@ class CreatePrewarm:
         )
         return region, order
 
-    async def _send(self, order: PrewarmOrder, known: tuple[str, ...], flag: str, intent: str) -> str:
-        try:
-            return await self.prewarms.create_prewarm(order, self.clock.boottime() + SEND_WITHIN_S)
-        except OutcomeUnknown as unknown:
-            try:
-                made = _not_among(known, await self._same(order))
-            except CloudError:
-                made = None
-            if made is None:
-                raise self._not_known(self.settling.settle_without_witness.total_seconds()) from unknown
-            return made.prewarm_id
-        except GpuherdError as error:
-            # Surely not made.
-            await self.flags.swap(flag, intent, None)
-            if isinstance(error, CloudRefused) and not isinstance(error, KeyRefused):
-                await self._check_quota(error)
-            raise
-
     async def _check_quota(self, refused: CloudRefused) -> None:
         """Say so if it was the quota: by which word the cloud refuses then is not written anywhere."""
         try:
@@ -167,18 +157,9 @@ class CreatePrewarm:
     async def _same(self, order: PrewarmOrder) -> tuple[Prewarm, ...]:
         return tuple(it for it in await self.list_prewarms.fresh() if order.is_done_by(it))
 
-    def _check_settled(self, earlier: PrewarmIntent) -> None:
-        left = earlier.settles_in(self.clock.now(), self.settling.settle_without_witness)
-        if left.total_seconds() > 0:
-            raise self._not_known(left.total_seconds())
-
-    def _not_known(self, left_s: float) -> CloudUnavailable:
-        return CloudUnavailable(
-            "no answer came to the create of this prewarm task, and it is not listed yet; ask again with the "
-            "same words: it is looked for first, and never made twice",
-            code="PREWARM_OUTCOME_UNKNOWN",
-            retry_after_s=min(30.0, math.ceil(left_s)),
-        )
+    async def _id_beside(self, known: Iterable[str], order: PrewarmOrder) -> str | None:
+        made = _not_among(known, await self._same(order))
+        return None if made is None else made.prewarm_id
 
 
 def _products_called(word: str, offers: Iterable[Offer]) -> list[PrewarmProduct]:

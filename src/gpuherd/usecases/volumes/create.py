@@ -1,33 +1,32 @@
 """Create a network volume: it costs money from its first minute, so it is made once or not at all.
 
-The intent is durable before the call. When no answer comes, the name is looked for; where it is not found the
-outcome stays unknown, and the same name is not sent again before the volume could no longer appear.
+Its name is the witness, since no other volume has it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import structlog
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.volume import VolumeIntent, VolumeOrder
 from gpuherd.domain.costs.bill import StorageVolume
-from gpuherd.domain.errors import CloudError, CloudUnavailable, Conflict, GpuherdError, OutcomeUnknown
+from gpuherd.domain.errors import Conflict
 from gpuherd.ports.cloud import NetworkVolumes
 from gpuherd.ports.flags import Flags
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, find_region
+from gpuherd.usecases.cloud.create_once import CreateOnce, Intent, OnceWords
 from gpuherd.usecases.volumes.list_all import ListVolumes
 
 log = structlog.get_logger()
 
 AUDIT_ACTION = "volume.create"
 INTENT = "volume_intent:"
-# Not later after the intent was written: by then another may have decided otherwise.
-SEND_WITHIN_S = 10.0
+WORDS = OnceWords(
+    "volume", "name", in_progress_code="VOLUME_CREATE_IN_PROGRESS", unknown_code="VOLUME_OUTCOME_UNKNOWN"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class CreateVolume:
     flags: Flags
     clock: Clock
     ids: Ids
-    settling: SettlingPolicy
+    create_once: CreateOnce
 
     async def __call__(self, wanted: VolumeRequest, caller: Caller) -> StorageVolume:
         """Return the volume; `Conflict` if its name is taken, `CloudUnavailable` while it is not known."""
@@ -62,55 +61,31 @@ class CreateVolume:
             if before is None or not before.is_for(order):
                 raise _name_taken(there)
             # An earlier try has made it after all.
-            await self.flags.swap(flag, stored, None)
+            await self.create_once.forget(flag, stored)
             return there
         if before is not None:
-            self._check_settled(before)
-        intent = VolumeIntent(
-            self.ids.new("vol_"), order.cluster_id, order.size_gb, self.clock.now()
-        ).to_text()
-        record = caller.audit_record(
-            AUDIT_ACTION, wanted.name, self.clock.now(), after=f"{wanted.size_gb} GB in {region.code}"
+            self.create_once.check_settled(before.sent_at)
+        now, said = self.clock.now(), f"{wanted.size_gb} GB in {region.code}"
+        volume_id = await self.create_once(
+            Intent(
+                flag,
+                stored,
+                VolumeIntent(self.ids.new("vol_"), order.cluster_id, order.size_gb, now).to_text(),
+                caller.audit_record(AUDIT_ACTION, wanted.name, now, after=said),
+            ),
+            lambda send_by_s: self.volumes.create_volume(order, send_by_s),
+            lambda: self._id_of(wanted.name),
         )
-        if not await self.flags.swap(flag, stored, intent, record):
-            raise Conflict("another create of this volume is under way", code="VOLUME_CREATE_IN_PROGRESS")
-        volume_id = await self._send(order, flag, intent)
-        await self.flags.swap(flag, intent, None)
         self.list_volumes.cache.clear()
         log.info("volume.created", volume_id=volume_id, by=caller.key_id)
         return StorageVolume(volume_id, wanted.name, region.code, wanted.size_gb)
 
-    async def _send(self, order: VolumeOrder, flag: str, intent: str) -> str:
-        try:
-            return await self.volumes.create_volume(order, self.clock.boottime() + SEND_WITHIN_S)
-        except OutcomeUnknown as unknown:
-            try:
-                there = await self._named(order.name)
-            except CloudError:
-                there = None
-            if there is None:
-                raise self._not_known(self.settling.settle_without_witness.total_seconds()) from unknown
-            return there.volume_id
-        except GpuherdError:
-            # Surely not made.
-            await self.flags.swap(flag, intent, None)
-            raise
-
     async def _named(self, name: str) -> StorageVolume | None:
         return next((it for it in await self.list_volumes.fresh() if it.name == name), None)
 
-    def _check_settled(self, before: VolumeIntent) -> None:
-        left = before.settles_in(self.clock.now(), self.settling.settle_without_witness)
-        if left.total_seconds() > 0:
-            raise self._not_known(left.total_seconds())
-
-    def _not_known(self, left_s: float) -> CloudUnavailable:
-        return CloudUnavailable(
-            "no answer came to the create of this volume, and it is not listed yet; ask again with the same "
-            "name: it is looked for first, and never made twice",
-            code="VOLUME_OUTCOME_UNKNOWN",
-            retry_after_s=min(30.0, math.ceil(left_s)),
-        )
+    async def _id_of(self, name: str) -> str | None:
+        there = await self._named(name)
+        return None if there is None else there.volume_id
 
 
 def _name_taken(there: StorageVolume) -> Conflict:
