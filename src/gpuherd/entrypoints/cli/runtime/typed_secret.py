@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-
-import typer
+from getpass import getpass
 
 from gpuherd.domain.access.secret import Secret
 
@@ -12,6 +11,9 @@ from gpuherd.domain.access.secret import Secret
 def read_secret(prompt: str) -> Secret:
     """Return what was typed or piped."""
     if sys.stdin.isatty():
-        return Secret(typer.prompt(prompt, hide_input=True))
+        # It asks only after the terminal has stopped to show what is typed, however fast that is.
+        while not (typed := getpass(f"{prompt}: ")):
+            pass
+        return Secret(typed)
     # The line break that echo and most files end with is no part of it.
     return Secret(sys.stdin.read().removesuffix("\n"))

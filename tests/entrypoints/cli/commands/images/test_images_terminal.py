@@ -36,8 +36,8 @@ def test_what_was_made_or_changed_is_shown_tame(api: FakeApi) -> None:
     assert on_screen(api, "templates", "change", "7", "--image", "a:2") == (0, f"{SEEN} is changed\n")
     api.script(LOGIN)
     create = ("registry", "create", "team", "--username", "robot")
-    # The blank comes once the terminal shows nothing of what is typed.
-    code, said = on_screen(api, *create, question="password: ", answer=f"{CANARY}\r")
+    # Typed as soon as anything is asked: by then the terminal must not show it any more.
+    code, said = on_screen(api, *create, question="p", answer=f"{CANARY}\r")
     assert code == 0 and api.seen[-1].body["password"] == CANARY
     assert f"{SEEN} is kept by the cloud\nuse it with: gpuherd up … --registry-auth {SEEN}\n" in said
     assert CANARY not in said, "it is typed unseen"
