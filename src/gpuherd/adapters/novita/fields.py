@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -33,6 +34,11 @@ def text(row: dict[str, Any], key: str) -> str:
     if isinstance(value, str):
         return safe_text(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def shared_text(row: dict[str, Any], key: str) -> str:
+    """Return the same where many rows say one thing: kept once, however many machines there are."""
+    return sys.intern(text(row, key))
 
 
 def program_text(row: dict[str, Any], key: str) -> str:

@@ -40,9 +40,17 @@ class NovitaPage:
     total: int | None
 
 
+@dataclass(frozen=True)
+class ReadPage(Generic[T]):
+    """The same, with what each row is about and under which id; None for a row that makes no sense."""
+
+    entries: list[tuple[str, T] | None]
+    total: int | None
+
+
 FetchPage = Callable[[int, int], Coroutine[Any, Any, NovitaPage]]
 """Fetches the page of that number, given how long the pages are to be."""
-FetchNumber = Callable[[int], Coroutine[Any, Any, NovitaPage]]
+FetchNumber = Callable[[int], Coroutine[Any, Any, ReadPage[T]]]
 ReadRow = Callable[[Any], tuple[str, T] | None]
 """Returns what a row is about and under which id, or None when the row makes no sense."""
 
@@ -65,16 +73,15 @@ class PageScan(Generic[T]):
     def wants_more(self) -> bool:
         return self.total is not None and self.rows < self.total
 
-    def add(self, page: NovitaPage, read: ReadRow[T]) -> bool:
+    def add(self, page: ReadPage[T]) -> bool:
         """Take in one page and tell whether it brought anything new."""
         before = len(self.items)
-        for row in page.rows:
-            entry = read(row)
+        for entry in page.entries:
             if entry is None or entry[0] in self.items:
                 self.inconsistent = True
             else:
                 self.items[entry[0]] = entry[1]
-        self.rows += len(page.rows)
+        self.rows += len(page.entries)
         self.inconsistent = self.inconsistent or page.total is None or page.total != self.total
         return len(self.items) > before
 
@@ -113,11 +120,11 @@ class PagedList(Generic[T]):
     async def _walk(self, fetch: FetchPage) -> PageScan[T]:
         first, size = await self._first_page(fetch)
         found = PageScan[T](first.total)
-        found.add(first, self._read)
+        found.add(first)
         # The cloud may give shorter pages than we ask for: the length of the first tells.
-        length = max(1, len(first.rows))
+        length = max(1, len(first.entries))
         pages = min(math.ceil((first.total or 0) / length), self._pages_max)
-        sized = partial(_fetch_sized, fetch, size)
+        sized = partial(self._fetch_read, fetch, size)
         numbers = range(self._first + 1, self._first + pages)
         at_once = max(1, min(self._page_concurrency, ROWS_AT_ONCE // length))
         await self._fetch_remaining(sized, found, numbers, at_once)
@@ -128,55 +135,54 @@ class PagedList(Generic[T]):
             await self._try_page_zero(sized, found)
         return found
 
-    async def _first_page(self, fetch: FetchPage) -> tuple[NovitaPage, int]:
+    async def _first_page(self, fetch: FetchPage) -> tuple[ReadPage[T], int]:
         """Return the first page and the length that was asked for."""
         if self._page_size > PAGE_SIZE and not self._ordinary_walks:
             page = await self._long_page(fetch)
-            if page is not None and len(page.rows) >= min(page.total or 0, PAGE_SIZE):
+            if page is not None and len(page.entries) >= min(page.total or 0, PAGE_SIZE):
                 return page, self._page_size
             self._ordinary_walks = ORDINARY_WALKS
-        return await fetch(self._first, PAGE_SIZE), PAGE_SIZE
+        return await self._fetch_read(fetch, PAGE_SIZE, self._first), PAGE_SIZE
 
-    async def _long_page(self, fetch: FetchPage) -> NovitaPage | None:
+    async def _long_page(self, fetch: FetchPage) -> ReadPage[T] | None:
         """Return the first page as a long one; None if the cloud will not have it."""
         try:
-            return await fetch(self._first, self._page_size)
+            return await self._fetch_read(fetch, self._page_size, self._first)
         except KeyRefused:
             raise
         except CloudRefused:
             return None
 
     async def _fetch_remaining(
-        self, fetch: FetchNumber, found: PageScan[T], numbers: range, at_once: int
+        self, fetch: FetchNumber[T], found: PageScan[T], numbers: range, at_once: int
     ) -> None:
         for begin in range(0, len(numbers), at_once):
             if not found.wants_more:
                 return
             batch = await _fetch_together(fetch, numbers[begin : begin + at_once])
-            grew = []
-            for page in batch:
-                grew.append(found.add(page, self._read))
-                # A thousand rows take their time; others want to get on meanwhile.
-                await asyncio.sleep(0)
+            grew = [found.add(page) for page in batch]
             if not all(grew):
                 return
 
-    async def _try_page_zero(self, fetch: FetchNumber, found: PageScan[T]) -> None:
+    async def _try_page_zero(self, fetch: FetchNumber[T], found: PageScan[T]) -> None:
         try:
             page = await fetch(0)
         except CloudRefused:
             return
-        entries = [self._read(row) for row in page.rows]
-        if entries and all(entry is not None and entry[0] not in found.items for entry in entries):
+        is_new = [entry is not None and entry[0] not in found.items for entry in page.entries]
+        if is_new and all(is_new):
             self._first = 0
-            found.add(page, self._read)
+            found.add(page)
+
+    async def _fetch_read(self, fetch: FetchPage, size: int, number: int) -> ReadPage[T]:
+        """Fetch a page and read its rows at once: as they came they take three times the room."""
+        page = await fetch(number, size)
+        # A thousand rows take their time; others want to get on meanwhile.
+        await asyncio.sleep(0)
+        return ReadPage([self._read(row) for row in page.rows], page.total)
 
 
-def _fetch_sized(fetch: FetchPage, size: int, number: int) -> Coroutine[Any, Any, NovitaPage]:
-    return fetch(number, size)
-
-
-async def _fetch_together(fetch: FetchNumber, numbers: range) -> list[NovitaPage]:
+async def _fetch_together(fetch: FetchNumber[T], numbers: range) -> list[ReadPage[T]]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(number)) for number in numbers]

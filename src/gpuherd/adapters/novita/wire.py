@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpuherd.adapters.novita.fields import (
     parts,
     program_text,
     safe_text,
+    shared_text,
     text,
     texts,
     usd,
@@ -62,7 +64,7 @@ def rows(body: dict[str, Any], key: str) -> list[Any] | None:
 
 def region_code(label: str) -> str:
     """`US-CA-06 (California)` → `US-CA-06`: the part that labels of clusters and products share."""
-    return label.strip().partition(" ")[0]
+    return sys.intern(label.strip().partition(" ")[0])
 
 
 def read_regions(cluster_rows: Iterable[Any]) -> tuple[Region, ...]:
@@ -159,22 +161,22 @@ def read_machine(
     """
     if not isinstance(row, dict) or not (cloud_id := read_id(row)):
         return None
-    status = text(row, "status")
+    status = shared_text(row, "status")
     return Machine(
         cloud_id=cloud_id,
         name=text(row, "name"),
         phase=PHASES.get(status, Phase.UNKNOWN),
         raw_status=status,
         error=_status_error(row, secrets_with),
-        cluster_id=text(row, "clusterId"),
+        cluster_id=shared_text(row, "clusterId"),
         region=region_code(text(row, "clusterName")),
-        product_id=text(row, "productId"),
-        product_name=text(row, "productName"),
+        product_id=shared_text(row, "productId"),
+        product_name=shared_text(row, "productName"),
         gpu_num=whole(row, "gpuNum") or 0,
         disk_gb=whole(row, "rootfsSize") or 0,
-        image_url=text(row, "imageUrl"),
-        billing_mode=text(row, "billingMode"),
-        spot_status=text(row, "spotStatus"),
+        image_url=shared_text(row, "imageUrl"),
+        billing_mode=shared_text(row, "billingMode"),
+        spot_status=shared_text(row, "spotStatus"),
         spot_reclaim_at=moment(row, "spotReclaimTime"),
         created_at=moment(row, "createdAt"),
         env_tag=next(
@@ -220,7 +222,7 @@ def _port_mappings(row: dict[str, Any]) -> Iterator[PortMapping]:
     for mapping in parts(row, "portMappings"):
         port = whole(mapping, "port")
         if port is not None and 0 < port <= 65535:
-            yield PortMapping(port, text(mapping, "endpoint"), text(mapping, "type"))
+            yield PortMapping(port, text(mapping, "endpoint"), shared_text(mapping, "type"))
 
 
 def read_id(row: dict[str, Any]) -> str:
