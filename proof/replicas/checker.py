@@ -112,7 +112,7 @@ def _records(run: Evidence) -> Iterator[str]:
         ids = user.ids | claimed[f"{name}-create"]
         members = [it for it in run.tables["instance"] if it["name"] == name]
         if run.plan.scripts[user.n] is UserScript.REPLACED and user.failed is None:
-            yield from lineage_violations(name, members, run.machines)
+            yield from lineage_violations(name, members, [it for _, it in our_machines(run)])
         elif len(members) != 1:
             yield f"duplicate: one request of {name} made {len(members)} instances"
         if len(ids) != 1:

@@ -66,9 +66,12 @@ def our_machines(run: Evidence, installation: str) -> list[tuple[Tag, Row]]:
     return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
 
 
+def _installation(tables: dict[str, list[Row]]) -> str:
+    return str(next(it["value"] for it in tables["installation"] if it["key"] == "installation"))
+
+
 def _machines(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
-    installation = next(it["value"] for it in tables["installation"] if it["key"] == "installation")
-    ours = our_machines(run, installation)
+    ours = our_machines(run, _installation(tables))
     alive = {it["id"] for _, it in ours if it["alive"]}
     bound = {it["cloud_id"] for it in tables["instance"] if it["goal"] != "deleted" and it["cloud_id"]}
     yield from (f"orphan: {it} is alive and belongs to no instance" for it in sorted(alive - bound))
@@ -81,10 +84,12 @@ def _machines(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
     known = Counter(it["name"] for it in tables["instance"])
+    # A cloud may be shared with runs of the same names.
+    ours = [it for _, it in our_machines(run, _installation(tables))]
     scripts = {run.plan.name(n): script for n, script in enumerate(run.plan.scripts)}
     for name in sorted(it for it, script in scripts.items() if script is UserScript.REPLACED):
         members = [it for it in tables["instance"] if it["name"] == name]
-        yield from lineage_violations(name, members, run.machines)
+        yield from lineage_violations(name, members, ours)
     wanted = {name for name, script in scripts.items() if script is not UserScript.REPLACED}
     for name in sorted(wanted):
         if known[name] != 1:
