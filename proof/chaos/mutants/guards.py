@@ -1373,13 +1373,6 @@ BUDGETS = (
         (f"{BUDGETS_STORE}::TestAccept::test_fifty_at_once_in_three_processes_are_ten",),
     ),
     Safeguard(
-        "a budget ends only what can be ended",
-        "usecases/budgets/review.py",
-        "        instances = [it for it in found if budget_end(it, [budget], now) is not None]\n",
-        "        instances = list(found)\n",
-        (f"{BUDGET_STORIES}::test_what_has_vanished_is_not_reconciled_again_and_again_for_a_budget",),
-    ),
-    Safeguard(
         "starts are judged by budgets",
         "usecases/instances/change_goal.py",
         "        judged_by = self.budget_rules if self.budgets.current() else None\n",

@@ -12,7 +12,6 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.budgets.budget import Budget
-from gpuherd.domain.budgets.of_instance import budget_end
 from gpuherd.domain.budgets.review import review
 from gpuherd.domain.budgets.spending import BudgetRules, Spending
 from gpuherd.domain.errors import LeadershipLost, StaleWrite
@@ -79,10 +78,7 @@ class ReviewBudgets:
         return stepped_at is not None and (spending.seen_at is None or spending.seen_at < stepped_at)
 
     async def _end_all(self, budget: Budget) -> None:
-        found = await self.budgets.to_end(budget, ENDED_AT_ONCE)
-        # A machine that has vanished ends by nothing, and would be reconciled for it again and again.
-        now = self.clock.now()
-        instances = [it for it in found if budget_end(it, [budget], now) is not None]
+        instances = await self.budgets.to_end(budget, ENDED_AT_ONCE)
         if not instances:
             return
         # The jobs of this process must know before they begin.
