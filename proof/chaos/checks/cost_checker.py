@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.meter.meter import UNCLEAR
+from gpuherd.domain.costs.meter.edges import UNCLEAR
 from gpuherd.domain.costs.span import CostSpan
 from gpuherd.simulator.money.charge import Span
 from gpuherd.simulator.world.machine import SimulatedMachine

@@ -18,7 +18,7 @@ from gpuherd.adapters.sql.costs.rows import span_of
 from gpuherd.adapters.sql.engine.columns import EPOCH, from_micros
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.meter.meter import UNCLEAR
+from gpuherd.domain.costs.meter.edges import UNCLEAR
 from gpuherd.domain.costs.span import CostSpan
 
 # What the checks need of a database, as it is stored there.

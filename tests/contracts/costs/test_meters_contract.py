@@ -14,8 +14,8 @@ from gpuherd.adapters.sql.engine.chunks import PARAMETERS_MAX
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter.meter import ListTimes
 from gpuherd.domain.costs.meter.metering import Metering
+from gpuherd.domain.costs.meter.reading import ListTimes
 from gpuherd.domain.costs.meter.tariff import Tariff
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import Edge, PriceSource

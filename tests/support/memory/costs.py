@@ -10,7 +10,7 @@ from gpuherd.domain.clock_reading import earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.costs.meter.meter import REPLACED
+from gpuherd.domain.costs.meter.edges import REPLACED
 from gpuherd.domain.costs.meter.metering import Metering, cut_all, meters_of, read_meters
 from gpuherd.domain.costs.meter.of_instance import (
     MachineRecord,

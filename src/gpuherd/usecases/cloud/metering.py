@@ -14,8 +14,9 @@ from gpuherd.domain.clock_reading import ClockReading, find_seam
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import owner_tag
-from gpuherd.domain.costs.meter.meter import GPU_PAID, ListTimes
+from gpuherd.domain.costs.meter.gpu import GPU_PAID
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
+from gpuherd.domain.costs.meter.reading import ListTimes
 from gpuherd.domain.costs.meter.tariff import NO_RATE, PriceKey, Tariff
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.observations import Observations

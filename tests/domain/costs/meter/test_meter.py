@@ -23,17 +23,11 @@ from gpuherd.domain.cloud.observation import (
     diff_listing,
 )
 from gpuherd.domain.costs.amount import cost_nano, nano_usd
-from gpuherd.domain.costs.meter.meter import (
-    GPU_PAID,
-    NO_METER,
-    ORDERED,
-    UNCLEAR,
-    ListTimes,
-    MachineMeter,
-    MeterReading,
-    cut_at_seam,
-    read_meter,
-)
+from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
+from gpuherd.domain.costs.meter.edges import ORDERED, UNCLEAR
+from gpuherd.domain.costs.meter.gpu import GPU_PAID
+from gpuherd.domain.costs.meter.meter import read_meter
+from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.clock_reading import ClockSeam
-from gpuherd.domain.costs.meter.meter import ListTimes
 from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, read_meters
+from gpuherd.domain.costs.meter.reading import ListTimes
 from gpuherd.domain.costs.meter.tariff import Tariff
 from tests.support.builders import a_machine, a_sighting
 from tests.support.fake_clock import START

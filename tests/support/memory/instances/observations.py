@@ -10,7 +10,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
-from gpuherd.domain.costs.meter.meter import is_unpriced
+from gpuherd.domain.costs.meter.edges import is_unpriced
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.fast_replace import replace

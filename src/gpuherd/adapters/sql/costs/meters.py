@@ -19,7 +19,7 @@ from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.costs.meter.meter import is_unpriced
+from gpuherd.domain.costs.meter.edges import is_unpriced
 from gpuherd.domain.costs.meter.metering import Metering, MeterState, cut_all, meters_of, read_meters
 from gpuherd.domain.costs.meter.of_instance import MachineRecord, record_of, subject_of
 from gpuherd.domain.costs.span import CostKind, CostSpan

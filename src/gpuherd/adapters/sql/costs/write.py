@@ -23,7 +23,7 @@ from gpuherd.adapters.sql.schema.cost_tables import (
     meter,
 )
 from gpuherd.adapters.sql.schema.tables import instance
-from gpuherd.domain.costs.meter.meter import REPLACED
+from gpuherd.domain.costs.meter.edges import REPLACED
 from gpuherd.domain.costs.meter.of_instance import subject_of_former
 from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
 from gpuherd.domain.costs.settled import settle

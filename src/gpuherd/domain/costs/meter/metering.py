@@ -10,16 +10,10 @@ from datetime import datetime, timedelta
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam, earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
-from gpuherd.domain.costs.meter.meter import (
-    NO_METER,
-    ORDERED,
-    ListTimes,
-    MachineMeter,
-    MeterReading,
-    cut_at_seam,
-    is_unpriced,
-    read_meter,
-)
+from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
+from gpuherd.domain.costs.meter.edges import ORDERED, is_unpriced
+from gpuherd.domain.costs.meter.meter import read_meter
+from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
 from gpuherd.domain.fast_replace import replace
