@@ -51,3 +51,19 @@ def test_a_time_that_the_clock_has_skipped_was_reckoned_back_by_the_clock_after_
     ahead, now = readings[1], readings[2]
     reckoned = ahead.at - timedelta(seconds=50)
     assert earliest(reckoned, seams, now.at) == reckoned - timedelta(seconds=600)
+
+
+@given(st.integers(0, 4000), st.integers(-4000, 4000))
+def test_how_long_ago_something_was_is_never_said_too_short(passed_s: int, step_s: int) -> None:
+    read = ClockReading(START, timedelta(0), "boot")
+    passed = passed_s * SECOND
+    later = ClockReading(START + passed + step_s * SECOND, passed, "boot")
+    assert read.longest_until(later) >= passed
+    # Of another host only the wall clock is known.
+    elsewhere = ClockReading(later.at, timedelta(0), "another boot")
+    assert read.longest_until(elsewhere) == abs(later.at - read.at)
+
+
+def test_while_no_clock_was_set_both_say_the_same() -> None:
+    read, later = ClockReading(START, SECOND, "boot"), ClockReading(START + 9 * SECOND, 10 * SECOND, "boot")
+    assert read.longest_until(later) == 9 * SECOND

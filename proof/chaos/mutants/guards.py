@@ -903,9 +903,16 @@ OWNERSHIP = (
     Safeguard(
         "nothing is stopped or removed unseen under an id that may be another's",
         "usecases/reconcile/own_machine.py",
-        "        return last is not None and abs(self.clock.now() - last.started_at) <= LISTED_LATELY\n",
-        "        return last is not None\n",
+        "            and last.reading.longest_until(self.read_clocks()) <= LISTED_LATELY\n",
+        "",
         (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
+    ),
+    Safeguard(
+        "how old a list is, is told by the time since, however the clock was set",
+        "domain/clock_reading.py",
+        "        return by_wall if self.boot_id != later.boot_id else max(by_wall, later.uptime - self.uptime)\n",
+        "        return by_wall\n",
+        (f"{REUSED}::test_a_list_is_not_taken_for_a_late_one_because_the_clock_was_set_back",),
     ),
     Safeguard(
         "a stop under an id that may be another's is preceded by a question",

@@ -27,6 +27,11 @@ class ClockReading:
         step = (later.at - self.at) - (later.uptime - self.uptime)
         return step if abs(step) >= STEP_MIN else timedelta(0)
 
+    def longest_until(self, later: ClockReading) -> timedelta:
+        """Return how long ago this was at a later reading, at most: the wall clock may have been set since."""
+        by_wall = abs(later.at - self.at)
+        return by_wall if self.boot_id != later.boot_id else max(by_wall, later.uptime - self.uptime)
+
 
 @dataclass(frozen=True)
 class ClockSeam:

@@ -303,6 +303,18 @@ async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
 
 
 @pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_a_list_is_not_taken_for_a_late_one_because_the_clock_was_set_back(
+    herd: Herd, world: World, clock: FakeClock, order: str
+) -> None:
+    """As above, and the last list, three minutes old, seems to be of just now (seed 700812)."""
+    before = await passed_on_unseen(herd)
+    clock.jump_wall(-170)
+    await getattr(herd.change_goal, order)(before.id)
+    await herd.run_for(timedelta(minutes=5))
+    assert world.machines["again"].status(world.now()) == "running"
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
 async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its_id(
     herd: Herd, world: World, order: str
 ) -> None:

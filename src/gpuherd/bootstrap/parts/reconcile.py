@@ -44,7 +44,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         wake_heads=shared.watch_capacity.wake_heads,
         max_wait=values.instance_max_wait,
     )
-    clock_steps = ClockStepDetector(clock)
+    clock_steps, read_clocks = ClockStepDetector(clock), shared.observer.metering.read_clocks
     rent = RentMachine(
         instance_leases=instance_leases,
         cloud=cloud,
@@ -68,7 +68,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
             boot_id=values.boot_id,
         ),
         nonce=partial(_nonce, ports),
-        read_clocks=shared.observer.metering.read_clocks,
+        read_clocks=read_clocks,
         has_listed=shared.observer.has_listed,
         may_have_lost_create=LostCreates(
             ports.stores.history, ports.stores.observations, clock, values.settling
@@ -87,7 +87,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
-        own_machine=VerifyOwnMachine(cloud, ports.stores.observations, clock),
+        own_machine=VerifyOwnMachine(cloud, ports.stores.observations, read_clocks),
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, notices, shared.capacity_line),

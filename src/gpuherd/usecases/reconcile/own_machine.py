@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from gpuherd.clock import Clock
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.errors import MachineGone
 from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call
@@ -34,7 +35,7 @@ class VerifyOwnMachine:
 
     cloud: Cloud
     observations: Observations
-    clock: Clock
+    read_clocks: Callable[[], ClockReading]
 
     async def before_stop(self, leased: LeasedInstance) -> Ownership:
         """Tell whether a stop would hit the instance's own machine."""
@@ -52,7 +53,12 @@ class VerifyOwnMachine:
         if bound is not None and is_machine_of_other_call(shown.machine, leased.instance, bound):
             return False
         last = await self.observations.last_believable_list()
-        return last is not None and abs(self.clock.now() - last.started_at) <= LISTED_LATELY
+        # Of a list without a reading, which an older version has made, nobody can say how old it is.
+        return (
+            last is not None
+            and last.reading is not None
+            and last.reading.longest_until(self.read_clocks()) <= LISTED_LATELY
+        )
 
     async def _ask(self, leased: LeasedInstance) -> Ownership:
         try:
