@@ -910,7 +910,7 @@ OWNERSHIP = (
     Safeguard(
         "how old a list is, is told by the time since, however the clock was set",
         "domain/clock_reading.py",
-        "        return by_wall if self.boot_id != later.boot_id else max(by_wall, later.uptime - self.uptime)\n",
+        "        return max(by_wall, later.uptime - self.uptime)\n",
         "        return by_wall\n",
         (f"{REUSED}::test_a_list_is_not_taken_for_a_late_one_because_the_clock_was_set_back",),
     ),
@@ -1234,6 +1234,20 @@ SPANS = (
         "    if then is not None and reading is not None and then.boot_id == reading.boot_id:\n",
         "    if False:\n",
         (f"{METERS}::test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twice_unnoticed",),
+    ),
+    Safeguard(
+        "what has ended since the last believable list came before what begins now",
+        "domain/costs/meter/edges.py",
+        "    since = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)\n",
+        "    since = it.previous.started_at\n",
+        (METER,),
+    ),
+    Safeguard(
+        "a machine that has the id of another was not started again",
+        "domain/costs/meter/gpu.py",
+        "    has_ended = CostKind.GPU in meter.last_ended and CostKind.GPU not in meter.of_former\n",
+        "    has_ended = CostKind.GPU in meter.last_ended\n",
+        (METER,),
     ),
     Safeguard(
         "a machine of ours is metered from its call",

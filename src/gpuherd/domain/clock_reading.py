@@ -28,9 +28,11 @@ class ClockReading:
         return step if abs(step) >= STEP_MIN else timedelta(0)
 
     def longest_until(self, later: ClockReading) -> timedelta:
-        """Return how long ago this was at a later reading, at most: the wall clock may have been set since."""
+        """Return how long ago this was at a later reading, at most: the clock may have been set since."""
         by_wall = abs(later.at - self.at)
-        return by_wall if self.boot_id != later.boot_id else max(by_wall, later.uptime - self.uptime)
+        if self.boot_id != later.boot_id:
+            return by_wall
+        return max(by_wall, later.uptime - self.uptime)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
 from gpuherd.domain.costs.meter.edges import ORDERED, UNCLEAR
 from gpuherd.domain.costs.meter.gpu import GPU_PAID
 from gpuherd.domain.costs.meter.meter import read_meter
-from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MachineMeter, MeterReading
+from gpuherd.domain.costs.meter.metering import meters_of
+from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MeterReading
 from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 
@@ -134,18 +135,16 @@ class Ledger:
             self.vouched_at = times.started_at if vouched else self.vouched_at
 
     def keep(self, spans: Sequence[CostSpan]) -> None:
-        going_on, last = dict(self.meter.open), dict(self.meter.last_ended)
+        going_on = dict(self.meter.open)
         for span in spans:
             if span.ended is None:
                 self.number += 1
                 going_on[span.kind] = span if span.id else replace(span, id=self.number)
             else:
                 self.done.append(span)
-                if span.began_by != ORDERED:
-                    last[span.kind] = span.ended
                 if going_on.get(span.kind, span).id == span.id:
                     going_on.pop(span.kind, None)
-        self.meter = MachineMeter(going_on, last)
+        self.meter = meters_of((*self.done, *going_on.values())).get("m", NO_METER)
 
     def spans(self, kind: CostKind) -> list[CostSpan]:
         return [it for it in (*self.done, *self.meter.open.values()) if it.kind is kind]
@@ -341,6 +340,20 @@ def test_a_machine_that_takes_the_id_of_another_between_two_lists_ends_the_span_
     former, latter = ledger.spans(CostKind.GPU)
     assert former.ended == Edge(at(20), at(31))
     assert latter.began == Edge(at(25), at(31))
+
+
+def test_a_machine_that_takes_the_id_of_another_before_it_costs_anything_begins_after_that_one():
+    """The first list took long, and none since was believable (seed 701513)."""
+    ledger = Ledger()
+    ledger.look(0, 20, Phase.RUNNING)
+    ledger.terms = AgreedTerms(at(295), Decimal(5))
+    ledger.look(300, 1, replace(machine(Phase.CREATING), env_tag="another"), complete=False)
+    ledger.look(310, 1, replace(machine(Phase.PULLING), env_tag="another"), complete=False)
+    former, latter = ledger.spans(CostKind.GPU)
+    assert former.ended is not None
+    assert former.ended.mid <= latter.began.mid
+    # It was not started again, so it costs what was agreed for it.
+    assert latter.rate == Rate(nano_usd(Decimal(5)), PriceSource.RENTAL)
 
 
 def test_a_machine_that_was_taken_for_gone_and_comes_back_is_in_doubt_for_all_that_time():

@@ -38,7 +38,9 @@ def earliest_begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> dat
     if it.previous is None:
         # No list was believable yet, but one has shown that it stood still, and since when nobody can say.
         return now if ended is None else min(ended.lo, now)
-    return min(it.previous.started_at, now)
+    # What has ended since the last believable list, another machine of this id perhaps, came before.
+    since = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)
+    return min(since, now)
 
 
 def _first_begin(it: MeterReading, now: datetime) -> datetime:

@@ -58,7 +58,8 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
     """Tell whether a machine has run before, so that it must have been started for another time."""
-    return CostKind.GPU in meter.last_ended and not it.was_gone and not it.is_new
+    has_ended = CostKind.GPU in meter.last_ended and CostKind.GPU not in meter.of_former
+    return has_ended and not it.was_gone and not it.is_new
 
 
 def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: str) -> Iterator[CostSpan]:
