@@ -908,6 +908,13 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
     ),
     Safeguard(
+        "a list that would not have missed a machine does not stand for it",
+        "usecases/reconcile/own_machine.py",
+        "            and _has_shown(last, shown)\n",
+        "",
+        (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
+    ),
+    Safeguard(
         "how old a list is, is told by the time since, however the clock was set",
         "domain/clock_reading.py",
         "        return max(by_wall, later.uptime - self.uptime)\n",

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from gpuherd.domain.clock_reading import ClockReading
-from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import MachineGone
 from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call
 from gpuherd.ports.cloud import Cloud
@@ -57,6 +57,7 @@ class VerifyOwnMachine:
         return (
             last is not None
             and last.reading is not None
+            and _has_shown(last, shown)
             and last.reading.longest_until(self.read_clocks()) <= LISTED_LATELY
         )
 
@@ -68,6 +69,12 @@ class VerifyOwnMachine:
         bound = leased.bound_attempt
         is_anothers = bound is not None and is_machine_of_other_call(machine, leased.instance, bound)
         return Ownership.ANOTHERS if is_anothers else Ownership.OURS
+
+
+def _has_shown(last: ListRecord, shown: ObservedMachine) -> bool:
+    """Tell whether a list would have missed a machine. While our knowledge is of a clock that was ahead of
+    the list's, what the list does not show is taken for newer than the list."""
+    return shown.changed_at < last.started_at or shown.changed_at == last.finished_at
 
 
 def listed_machine(leased: LeasedInstance) -> ObservedMachine | None:
