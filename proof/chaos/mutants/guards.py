@@ -915,6 +915,13 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(
+        "an instance that has had its machine takes no other one with it",
+        "usecases/reconcile/apply_step.py",
+        "    return ends and leased.instance.last_cloud_id is None and leased.open_attempt is None\n",
+        "    return ends and leased.instance.cloud_id is None and leased.open_attempt is None\n",
+        (f"{REUSED}::test_an_instance_that_has_had_a_machine_does_not_take_another_of_its_tag_away_with_it",),
+    ),
+    Safeguard(
         "how old a list is, is told by the time since, however the clock was set",
         "domain/clock_reading.py",
         "        return max(by_wall, later.uptime - self.uptime)\n",

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.cloud.tag import cloud_name
+from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
@@ -23,12 +23,13 @@ from gpuherd.simulator.world import world as simulated
 from gpuherd.simulator.world.placement import new_id
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, SHARING_CLEARED_AT
 from gpuherd.usecases.describe.instance import describe
 from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
-from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged, tag_of
+from tests.support.unmanaged_machines import alive, ledger, record, rent_outside_gpuherd, rent_tagged, tag_of
 
 
 @pytest.fixture
@@ -136,6 +137,24 @@ async def test_an_id_goes_over_from_an_instance_whose_machine_vanished(herd: Her
     assert (await herd.instances.get(before.id)).status is Status.FAILED
     assert alive(herd) == {"again"}
     assert await ledger(herd) == {}
+
+
+async def test_an_instance_that_has_had_a_machine_does_not_take_another_of_its_tag_away_with_it(
+    herd: Herd, world: World
+) -> None:
+    """A copy of our database has made it, and the id of our own is another instance's now (seed 706779)."""
+    before = await vanished(herd)
+    await herd.settle(await herd.launch("second"))
+    copied = Tag(herd.installation, before.key, 1, "zzzzzz")
+    of_a_copy = rent_outside_gpuherd(world, cloud_name("theirs", copied))
+    await herd.run_for(timedelta(minutes=3))
+    # Somebody has looked, so it is no news.
+    await herd.flags.swap(INSTALLATION_SHARED, await herd.flags.get(INSTALLATION_SHARED), None)
+    await herd.flags.put(SHARING_CLEARED_AT, herd.clock.now().isoformat())
+    await herd.change_goal.delete(before.id)
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(before.id)).status is Status.DELETED
+    assert alive(herd) == {"again", of_a_copy}
 
 
 async def test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s(herd: Herd) -> None:

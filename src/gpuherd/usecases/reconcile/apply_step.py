@@ -347,8 +347,9 @@ class ApplyStep:
 
 
 def _ends_without_machine(step: Step, leased: LeasedInstance) -> bool:
+    """Tell whether an instance ends that has never had a machine, as far as is known."""
     ends = isinstance(step, steps.Fail) or step == steps.Become(Status.DELETED)
-    return ends and leased.instance.cloud_id is None and leased.open_attempt is None
+    return ends and leased.instance.last_cloud_id is None and leased.open_attempt is None
 
 
 def _as_result(outcome: CreateAttempted | RentLater) -> StepResult:
