@@ -34,6 +34,7 @@ KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
 METER = "tests/domain/costs/meter/test_meter.py"
+METERING = "tests/domain/costs/meter/test_metering.py"
 METERS = "tests/contracts/costs/test_meters_contract.py"
 COST_REPORT = "tests/usecases/costs/test_report.py"
 JUDGEMENT = "tests/domain/budgets/test_judgement.py"
@@ -1262,6 +1263,23 @@ SPANS = (
         "    has_ended = CostKind.GPU in meter.last_ended and CostKind.GPU not in meter.of_former\n",
         "    has_ended = CostKind.GPU in meter.last_ended\n",
         (METER,),
+    ),
+    Safeguard(
+        "a machine that is not ours has its price as soon as it costs something",
+        "usecases/cloud/metering.py",
+        "                or (_begins_to_cost(before) and not self._is_ours(it.machine))\n",
+        "",
+        (
+            "tests/usecases/costs/test_late_prices.py"
+            "::test_a_machine_that_was_taken_for_gone_comes_back_with_its_price",
+        ),
+    ),
+    Safeguard(
+        "both ends of an edge are by the clock of one list",
+        "domain/costs/meter/metering.py",
+        "    return Edge(min(earliest(edge.lo, seams, now), edge.lo + moved), edge.hi)\n",
+        "    return Edge(earliest(edge.lo, seams, now), edge.hi)\n",
+        (METERING,),
     ),
     Safeguard(
         "a machine of ours is metered from its call",

@@ -215,7 +215,9 @@ class PrepareMetering:
                 if not self._is_ours(it.machine):
                     return True
             elif it.machine.phase in GPU_PAID and (
-                before.machine.phase not in BOOTING_OR_PAID or _has_other_ports(before.machine, it.machine)
+                before.machine.phase not in BOOTING_OR_PAID
+                or _has_other_ports(before.machine, it.machine)
+                or (_begins_to_cost(before) and not self._is_ours(it.machine))
             ):
                 return True
         return False
@@ -234,6 +236,11 @@ def _times_by(reading: ClockReading, it: ListRecord, straddles: ListTimes | None
     if times.started_at > times.finished_at:
         started_at -= LIST_TIME_MAX
     return ListTimes(started_at + step, times.finished_at + step, it.witness is Witness.SEEN)
+
+
+def _begins_to_cost(before: ObservedMachine) -> bool:
+    """Tell whether a machine that is paid for now was not, or was taken for gone."""
+    return before.machine.phase not in GPU_PAID or before.missing_since is not None
 
 
 def _has_other_ports(before: Machine, after: Machine) -> bool:

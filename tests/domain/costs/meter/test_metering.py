@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, read_meters
-from gpuherd.domain.costs.meter.reading import ListTimes
+from gpuherd.domain.costs.meter.reading import ListTimes, MachineMeter
 from gpuherd.domain.costs.meter.tariff import Tariff
+from gpuherd.domain.costs.span import CostKind, Edge
 from tests.support.builders import a_machine, a_sighting
 from tests.support.fake_clock import START
 
@@ -50,3 +52,27 @@ def test_a_step_long_ago_says_nothing_about_a_new_machine() -> None:
     late_s = int(LISTED_LATE_MAX / SECOND) + 100
     found = first_sight(made_s=late_s - 110, seen_s=late_s)
     assert found.began.lo == START + (late_s - 110) * SECOND
+
+
+def test_an_edge_that_was_reckoned_back_is_not_taken_for_one_that_the_clock_has_shown_since() -> None:
+    """The clock was set ahead by 300 s and back by 60. What ended in between was last seen before, at a time
+    that the clock, as it was then, had skipped; it has shown it since (seed 709171)."""
+    ahead = ClockSeam(START + 37 * SECOND, START + 337 * SECOND, START + 37 * SECOND)
+    back = ClockSeam(START + 351 * SECOND, START + 291 * SECOND, START + 351 * SECOND)
+    # Seen at the start and missed 46 s later, both by the clock between the two steps.
+    ended = Edge(START + 300 * SECOND, START + 346 * SECOND)
+    now = START + 632 * SECOND
+    metering = Metering(
+        before={
+            "m": replace(
+                a_sighting(a_machine(1, cloud_id="m", **PRICED)), missing_since=START, missing_lists=2
+            )
+        },
+        previous=ListTimes(now - 10 * SECOND, now - 10 * SECOND),
+        this=ListTimes(now, now),
+        tariff=Tariff({("spot", "p", "c"): Decimal(1)}),
+        seams=(ahead, back),
+    )
+    meters = {"m": MachineMeter(last_ended={CostKind.GPU: ended})}
+    (span,) = read_meters(metering, [a_sighting(a_machine(1, cloud_id="m", **PRICED))], meters, {}, {})
+    assert span.began.lo == START + 240 * SECOND

@@ -120,13 +120,20 @@ def read_meters(
         )
         meter = meters.get(cloud_id, NO_METER)
         if metering.all_seams and meter.last_ended:
-            last = {
-                kind: Edge(earliest(it.lo, metering.all_seams, now), it.hi)
-                for kind, it in meter.last_ended.items()
-            }
+            last = {kind: _widened(edge, metering.all_seams, now) for kind, edge in meter.last_ended.items()}
             meter = replace(meter, last_ended=last)
         spans += read_meter(meter, reading)
     return spans
+
+
+def _widened(edge: Edge, seams: Sequence[ClockSeam], now: datetime) -> Edge:
+    """Return an edge that begins no later, by the clock as it is now, than it was written down.
+
+    Both its ends are by the clock of one list. That list may have reckoned the first one back, to a time that
+    the clock has shown only later; the last one is a time that it showed itself.
+    """
+    moved = earliest(edge.hi, seams, now) - edge.hi
+    return Edge(min(earliest(edge.lo, seams, now), edge.lo + moved), edge.hi)
 
 
 def _sent_at(agreed: AgreedTerms, metering: Metering, now: datetime) -> datetime:
