@@ -1185,6 +1185,13 @@ SPANS = (
         (f"{METERS}::test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed",),
     ),
     Safeguard(
+        "what a copy of the database has made costs our instance nothing, although it has its machine's id",
+        "domain/costs/meter/of_instance.py",
+        "            is_anothers = by_id is not None and is_machine_of_other_call(machine, bound, by_id)\n",
+        "            is_anothers = False\n",
+        ("tests/domain/costs/meter/test_of_instance.py",),
+    ),
+    Safeguard(
         "an instance gets the spans from before it had its machine",
         "adapters/sql/costs/binding.py",
         "    connection.execute(sa.update(meter).where(nobodys).values(**owned))\n",

@@ -13,7 +13,7 @@ from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rat
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call, was_machine_proven_gone
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,10 @@ def record_of(
     if made_by is None and by_id is not None and machine_tag(machine) in (None, by_id.tag):
         made_by = by_id
     if bound is not None and (made_by is None or made_by.instance_id != bound.id):
-        is_anothers = made_by is not None and (made_by.is_open or made_by.state is AttemptState.BOUND)
+        if made_by is not None:
+            is_anothers = made_by.is_open or made_by.state is AttemptState.BOUND
+        else:
+            is_anothers = by_id is not None and is_machine_of_other_call(machine, bound, by_id)
         bound = None if is_anothers or was_machine_proven_gone(bound) else bound
     return MachineRecord(bound, made_by)
 
