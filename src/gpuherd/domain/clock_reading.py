@@ -57,6 +57,22 @@ def find_seam(last: ClockReading | None, this: ClockReading | None) -> ClockSeam
     return ClockSeam(last.at, last.at + step, this.at - step) if step else None
 
 
+def by_present_clock(
+    moment: datetime,
+    then: ClockReading | None,
+    now: ClockReading | None,
+    seams: Sequence[ClockSeam],
+    at: datetime,
+) -> datetime:
+    """Return a moment by the clock as it is now: exactly, where the clocks were read then and now.
+
+    Else the earliest that it can be. A step of the clock is a seam only once somebody has noticed it.
+    """
+    if then is not None and now is not None and then.boot_id == now.boot_id:
+        return moment + then.step_to(now)
+    return earliest(moment, seams, at)
+
+
 def earliest(moment: datetime, seams: Sequence[ClockSeam], now: datetime) -> datetime:
     """Return a moment by the clock as it is now, of which it is not known how often that was set since.
 

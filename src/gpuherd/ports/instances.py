@@ -13,6 +13,7 @@ from typing import Protocol
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.budgets.spending import BudgetRules
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.fast_init import fast_init
@@ -52,6 +53,9 @@ class Change:
     finished_job: str | None = None
     # The lease goes back with this change: nobody has to wait for a release of its own.
     releases_lease: bool = False
+    # What the clocks show, where a machine ends: how long ago its call went out is told by that, even if the
+    # wall clock was set since and no list has noticed.
+    reading: ClockReading | None = None
     # Operations that this change makes, moves or ends.
     operations: tuple[Operation, ...] = ()
     # Who asks for this, for the audit log; None for what gpuherd does by itself.

@@ -183,6 +183,22 @@ async def test_what_no_list_has_shown_of_a_machine_that_is_gone_is_in_doubt(stor
     assert span.began == span.ended == Edge(START - MINUTE, START)
 
 
+async def test_what_no_list_has_shown_is_in_doubt_since_its_call_although_the_clock_was_set_back_unnoticed(
+    store,
+):
+    """By the wall clock alone its call went out after its end (seed 801187)."""
+    sent = ClockReading(START + MINUTE, timedelta(0), "boot")
+    call = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=sent.at, sent_reading=sent)
+    await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=call))
+    known = await store.instances.get(instance_id(1))
+    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    reading = ClockReading(START, timedelta(seconds=10), "boot")
+    gone = replace(known, status=Status.DELETED)
+    await store.instances.update(Change(gone, events=(deleted,), reading=reading))
+    (span,) = await store.costs.spans_of(instance_id(1))
+    assert span.began == span.ended == Edge(START - timedelta(seconds=10), START)
+
+
 async def test_a_machine_that_no_list_has_shown_is_in_doubt_until_its_removal_is_proven(store, store_clock):
     bound = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=START - MINUTE)
     await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=bound))

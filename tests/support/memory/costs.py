@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from gpuherd.domain.clock_reading import earliest
+from gpuherd.domain.clock_reading import ClockReading, by_present_clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
@@ -296,7 +296,7 @@ def claim_spans(tables: Tables, it: Instance) -> None:
             tables.put(tables.spans, number, SpanRow(row.span, subject_of_instance(it)))
 
 
-def note_unseen(tables: Tables, it: Instance, now: datetime) -> None:
+def note_unseen(tables: Tables, it: Instance, reading: ClockReading | None, now: datetime) -> None:
     """Where no list has ever shown the machine of an instance that has ended: it has cost something."""
     cloud_id = it.last_cloud_id
     if cloud_id is None or any(
@@ -305,6 +305,7 @@ def note_unseen(tables: Tables, it: Instance, now: datetime) -> None:
         return
     for call in tables.attempts.values():
         if (call.instance_id, call.cloud_id) == (it.id, cloud_id):
-            sent_at = earliest(call.sent_at, tables.meters.get("seams", ()), now)
+            seams = tables.meters.get("seams", ())
+            sent_at = by_present_clock(call.sent_at, call.sent_reading, reading, seams, now)
             write_spans(tables, unseen_spans(it, sent_at, now), {cloud_id: subject_of_instance(it)}, now)
             return

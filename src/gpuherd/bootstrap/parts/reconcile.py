@@ -94,6 +94,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
         clock=clock,
         clock_steps=clock_steps,
+        read_clocks=read_clocks,
     )
     return AdvanceInstance(
         instance_leases=instance_leases,

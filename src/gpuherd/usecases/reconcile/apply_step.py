@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +11,7 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
@@ -77,6 +78,7 @@ class ApplyStep:
     end: EndInstance
     clock: Clock
     clock_steps: ClockStepDetector
+    read_clocks: Callable[[], ClockReading]
 
     async def __call__(self, step: Step, leased: LeasedInstance) -> StepResult:
         """Take one step; return the instance after it, and a pause if the next look must wait.
@@ -343,7 +345,10 @@ class ApplyStep:
     async def _save(
         self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
     ) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
+        change = self.event_recorder.change(instance, *new_events)
+        if change.ends_machine:
+            change = replace(change, reading=self.read_clocks())
+        return await self.instance_leases.save(leased, change)
 
 
 def _ends_without_machine(step: Step, leased: LeasedInstance) -> bool:

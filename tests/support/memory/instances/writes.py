@@ -119,7 +119,7 @@ def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
     if change.binds_machine:
         claim_spans(tables, change.instance)
     if change.ends_machine:
-        note_unseen(tables, change.instance, now)
+        note_unseen(tables, change.instance, change.reading, now)
     job_rows.insert_jobs(tables, jobs, now)
 
 

@@ -17,9 +17,10 @@ from gpuherd.adapters.sql.costs.write import (
     settle_instances,
     write_spans,
 )
+from gpuherd.adapters.sql.mapping.instances import attempt_of
 from gpuherd.adapters.sql.schema.cost_tables import ledger_subject, meter
 from gpuherd.adapters.sql.schema.tables import attempt
-from gpuherd.domain.clock_reading import earliest
+from gpuherd.domain.clock_reading import ClockReading, by_present_clock
 from gpuherd.domain.costs.meter.of_instance import subject_of_instance, unseen_spans
 from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
 from gpuherd.domain.instance.instance import Instance
@@ -56,17 +57,17 @@ def claim_spans(connection: sa.Connection, it: Instance, now: datetime) -> None:
     settle_instances(connection, [it.id], now)
 
 
-def note_unseen(connection: sa.Connection, it: Instance, now: datetime) -> None:
+def note_unseen(connection: sa.Connection, it: Instance, reading: ClockReading | None, now: datetime) -> None:
     """Where no list has ever shown the machine of an instance that has ended: it has cost something."""
     cloud_id = it.last_cloud_id
     own = sa.and_(meter.c.cloud_id == cloud_id, meter.c.instance_id == it.id)
     known = sa.select(meter.c.id).where(own).limit(1)
     if cloud_id is None or connection.execute(known).first() is not None:
         return
-    query = sa.select(attempt.c.sent_at).where(attempt.c.instance_id == it.id, attempt.c.cloud_id == cloud_id)
-    sent_at = connection.execute(query).scalar()
-    if sent_at is None:
+    query = sa.select(attempt).where(attempt.c.instance_id == it.id, attempt.c.cloud_id == cloud_id)
+    row = connection.execute(query).first()
+    if row is None:
         return
-    subject = subject_of_instance(it)
-    spans = unseen_spans(it, earliest(sent_at, read_seams(connection), now), now)
-    write_spans(connection, spans, {subject.cloud_id: subject}, now)
+    call, subject = attempt_of(row), subject_of_instance(it)
+    sent_at = by_present_clock(call.sent_at, call.sent_reading, reading, read_seams(connection), now)
+    write_spans(connection, unseen_spans(it, sent_at, now), {subject.cloud_id: subject}, now)

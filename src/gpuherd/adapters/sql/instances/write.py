@@ -238,7 +238,7 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
     if change.binds_machine:
         claim_spans(connection, change.instance, now)
     if change.ends_machine:
-        note_unseen(connection, change.instance, now)
+        note_unseen(connection, change.instance, change.reading, now)
 
 
 def _write_attempt(connection: sa.Connection, it: Attempt) -> None:

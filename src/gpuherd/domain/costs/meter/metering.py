@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.clock_reading import ClockReading, ClockSeam, earliest
+from gpuherd.domain.clock_reading import ClockReading, ClockSeam, by_present_clock, earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
@@ -106,7 +106,10 @@ def read_meters(
         is_first_look = cloud_id in metering.first_look
         agreed = terms.get(cloud_id)
         if agreed is not None:
-            agreed = replace(agreed, sent_at=_sent_at(agreed, metering, now))
+            sent_at = by_present_clock(
+                agreed.sent_at, agreed.sent_reading, metering.reading, metering.all_seams, now
+            )
+            agreed = replace(agreed, sent_at=sent_at)
         reading = MeterReading(
             before=None if is_first_look else metering.before.get(cloud_id),
             after=after,
@@ -134,14 +137,6 @@ def _widened(edge: Edge, seams: Sequence[ClockSeam], now: datetime) -> Edge:
     """
     moved = earliest(edge.hi, seams, now) - edge.hi
     return Edge(min(earliest(edge.lo, seams, now), edge.lo + moved), edge.hi)
-
-
-def _sent_at(agreed: AgreedTerms, metering: Metering, now: datetime) -> datetime:
-    """Return when a call went out, by the clock as it is now, at the earliest."""
-    then, reading = agreed.sent_reading, metering.reading
-    if then is not None and reading is not None and then.boot_id == reading.boot_id:
-        return then.at + then.step_to(reading)
-    return earliest(agreed.sent_at, metering.all_seams, now)
 
 
 def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> datetime | None:
