@@ -916,6 +916,14 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(
+        "a start that is refused does not put aside a goal that came meanwhile",
+        "usecases/reconcile/apply_step.py",
+        "        if isinstance(error, OutOfStock):\n",
+        "        if isinstance(error, OutOfStock):\n"
+        "            leased = await self.instance_leases.refresh(leased)\n",
+        ("tests/usecases/instances/test_change_goal.py::test_a_delete_during_a_start_that_is_refused_wins",),
+    ),
+    Safeguard(
         "an instance that has had its machine takes no other one with it",
         "usecases/reconcile/apply_step.py",
         "    return ends and leased.instance.last_cloud_id is None and leased.open_attempt is None\n",

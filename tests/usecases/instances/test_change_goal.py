@@ -122,6 +122,28 @@ async def test_a_start_without_stock_ends_and_leaves_it_exited(
     assert (await herd.settle(exited)).status is Status.RUNNING
 
 
+async def test_a_delete_during_a_start_that_is_refused_wins(
+    herd: Herd, world: World, exited: Instance
+) -> None:
+    """The refusal must not be written over the goal that came meanwhile (chaos capacity, seed 801145)."""
+    for product in world.catalogue.products:
+        for cluster_id in product.cluster_ids:
+            world.stock(product.id, cluster_id, 0)
+    hang = Fault(FaultKind.HANG, count=1, seconds=5, endpoints=(ApiEndpoint.START,), style="before_commit")
+    world.faults.add(hang)
+    await herd.change_goal.start(exited.id)
+
+    async def delete_soon() -> None:
+        await herd.clock.sleep(3)
+        await herd.change_goal.delete(exited.id)
+
+    await asyncio.gather(herd.run_for(timedelta(seconds=8)), delete_soon())
+    gone = await herd.settle(exited)
+    assert gone.status is Status.DELETED
+    assert gone.operation is not None and gone.operation.state is OperationState.SUCCEEDED
+    assert world.alive() == []
+
+
 async def test_a_start_that_was_refused_but_went_through_is_seen(
     herd: Herd, world: World, exited: Instance
 ) -> None:

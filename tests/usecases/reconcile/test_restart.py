@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.errors import CircuitOpen, Conflict
+from gpuherd.domain.errors import CircuitOpen, Conflict, OutOfStock
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
 from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -119,6 +124,32 @@ async def test_a_refusal_ends_it_and_leaves_the_instance_as_it_was(
     assert ended.error.message.startswith("the cloud refused the restart")
     assert (back.status, back.usable, back.ports) == (Status.RUNNING, True, running.ports)
     assert restarts(world) == 1
+
+
+class LateRefusals(SimulatedCloud):
+    """A cloud that has no room for what is restarted, and says so after some seconds."""
+
+    async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        await self._world.clock.sleep(5)
+        raise OutOfStock("no host has room for the instance")
+
+
+async def test_a_stop_during_a_restart_that_is_refused_is_not_ended_by_the_refusal(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    herd = MemoryHerd(tmp_path / "herd.db", world, clock, cloud=LateRefusals(world))
+    running = await herd.settle(await herd.launch("job"))
+    await herd.change_goal.restart(running.id)
+
+    async def stop_soon() -> None:
+        await clock.sleep(3)
+        await herd.change_goal.stop(running.id)
+
+    await asyncio.gather(herd.run_for(timedelta(seconds=8)), stop_soon())
+    exited = await herd.settle(running)
+    assert exited.status is Status.EXITED
+    assert operation_of(exited).state is OperationState.SUCCEEDED
+    herd.close()
 
 
 async def test_what_surely_did_not_reach_the_cloud_is_asked_for_again(

@@ -240,20 +240,18 @@ class ApplyStep:
             pause = min(wait.next_try_at(now) - now, self._time_left_to_wait(leased.instance))
             if pause > timedelta(0):
                 return leased, RequeueAfter(pause)
-        try:
-            leased, unsure = await self.request.send(leased, self.cloud.start_machine)
-        except OutOfStock as error:
-            leased = await self.instance_leases.refresh(leased)
+        leased, error = await self.request.send(leased, self.cloud.start_machine)
+        if isinstance(error, OutOfStock):
             if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
                 return await self._wait_for_gpus(leased, error, left)
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(leased, error), None
-        if wait is not None and wait.refusals and unsure is None:
+        if wait is not None and wait.refusals and error is None:
             granted = replace(
                 leased.instance, reason="the cloud has GPUs for it", waiting_for=None, start_wait=None
             )
             leased = await self._save(leased, granted, NewEvent(events.GRANTED, granted.reason))
-        return self.request.look_for_effect(leased, unsure)
+        return self.request.look_for_effect(leased, error)
 
     def _time_left_to_wait(self, it: Instance) -> timedelta:
         """Return how long a start may go on waiting for capacity: a span of time, whatever the clock does."""

@@ -61,12 +61,11 @@ class RequestMachine:
         try:
             check_send_deadline(self.clock, decided_s)
             await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
-        except OutOfStock:
-            raise
         except CloudUnavailable:
             await self._save(leased, replace(leased.instance, asked_at=None))
             raise
-        except (OutcomeUnknown, MachineGone, CloudRefused) as error:
+        except (OutcomeUnknown, MachineGone, OutOfStock, CloudRefused) as error:
+            # With what was read before: whoever has changed the goal meanwhile must not be overruled by it.
             return leased, error
         return leased, None
 

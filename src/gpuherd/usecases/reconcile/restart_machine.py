@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudRefused, KeyRefused, MachineGone, OutOfStock
+from gpuherd.domain.errors import CloudRefused, MachineGone, OutOfStock
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
@@ -39,14 +39,7 @@ class RestartMachine:
 
     async def ask(self, leased: LeasedInstance) -> StepResult:
         """Ask the cloud, once."""
-        try:
-            leased, error = await self.request.send(leased, self.cloud.restart_machine)
-        except KeyRefused:
-            leased = await self.instance_leases.refresh(leased)
-            await self._save(leased, replace(leased.instance, asked_at=None))
-            raise
-        except OutOfStock as refused:
-            leased, error = await self.instance_leases.refresh(leased), refused
+        leased, error = await self.request.send(leased, self.cloud.restart_machine)
         if isinstance(error, OutOfStock | CloudRefused):
             reason = f"the cloud refused the restart: {error.message}"
             return await self.abandon(leased, error.code, reason), None
