@@ -916,6 +916,16 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(
+        "an end is written down although the cloud cannot be asked",
+        "usecases/reconcile/advance.py",
+        "            if not is_over:\n                raise\n",
+        "            raise\n",
+        (
+            "tests/usecases/reconcile/test_endings.py"
+            "::test_an_end_is_written_down_although_the_cloud_cannot_be_asked",
+        ),
+    ),
+    Safeguard(
         "a start that is refused does not put aside a goal that came meanwhile",
         "usecases/reconcile/apply_step.py",
         "        if isinstance(error, OutOfStock):\n",

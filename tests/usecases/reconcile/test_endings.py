@@ -91,6 +91,23 @@ async def test_an_end_is_announced_told_and_explained(herd: Herd) -> None:
     assert body["data"]["lease"]["then"] == "stop"
 
 
+async def test_an_end_is_written_down_although_the_cloud_cannot_be_asked(herd: Herd, world: World) -> None:
+    """Lists have shown no machine for a while, which a question must confirm, and then nobody answers
+    (chaos ends, seed 800380)."""
+    # Too young to be a witness, by whose absence such lists are not believed.
+    instance = await usable(herd, leased(150))
+    until = ends_at(instance) - herd.clock.now()
+    world.faults.add(
+        Fault(FaultKind.EMPTY_LIST, for_s=until.total_seconds() - 20),
+        Fault(FaultKind.OUTAGE, after_s=until.total_seconds() - 20, for_s=600),
+    )
+    await herd.run_for(until + PROMPT)
+    ended = await herd.instances.get(instance.id)
+    assert (ended.status, ended.goal) == (Status.STOPPING, Goal.STOPPED)
+    assert (await herd.settle(instance)).status is Status.EXITED
+    assert (await events_of(herd, instance, "instance.lease_ended"))[0].at <= ends_at(instance) + PROMPT
+
+
 async def test_a_lease_may_end_in_a_delete(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased(then=EndAction.DELETE))
     await herd.run_for(timedelta(hours=2))

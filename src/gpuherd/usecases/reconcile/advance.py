@@ -132,11 +132,10 @@ class AdvanceInstance:
             leased = await self.verify_tag(leased, listed.machine)
         for _ in range(STEPS_MAX):
             try:
-                observation = await self._observe(leased)
                 leased = await self._with_adjusted_lease(leased)
+                over = await self._ending(leased.instance)
+                observation = await self._observe(leased, is_over=over is not None)
                 now = self.clock.now()
-                over: Ending | None = await self._budget_end(leased.instance, now)
-                over = over or instance_ending(self._by_steady_clock(leased.instance), now, self._up_since())
                 pause = None
                 if over is None and (handover := await self.succession.decide(leased, observation)):
                     leased, pause = await self.succession.apply(handover, leased)
@@ -168,6 +167,12 @@ class AdvanceInstance:
             if requeue is not None:
                 return await self._wait(leased, job, requeue)
         raise GpuherdError(f"instance {leased.instance.id} took {STEPS_MAX} steps and is not done")
+
+    async def _ending(self, it: Instance) -> Ending | None:
+        """Return what is due of the ends of an instance: by a budget first, then by its own terms."""
+        now = self.clock.now()
+        by_budget = await self._budget_end(it, now)
+        return by_budget or instance_ending(self._by_steady_clock(it), now, self._up_since())
 
     async def _budget_end(self, it: Instance, now: datetime) -> End | None:
         """Return how a budget ends it. Before that is done, it is asked whether it is still so."""
@@ -255,8 +260,11 @@ class AdvanceInstance:
     def _up_since(self) -> datetime:
         return self.up_since + self.lease_clock_steps.ahead_since(self.up_since)
 
-    async def _observe(self, leased: LeasedInstance) -> Observation:
-        """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
+    async def _observe(self, leased: LeasedInstance, *, is_over: bool) -> Observation:
+        """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question.
+
+        That it is over is written down although the cloud cannot be asked: for what is to be stopped, later.
+        """
         it = leased.instance
         listed = _observed_machine(leased)
         if it.cloud_id is None:
@@ -268,6 +276,10 @@ class AdvanceInstance:
             machine = await self.cloud.get_machine(it.cloud_id)
         except MachineGone:
             return Observation(listed.machine if listed else None, absent=True)
+        except (CloudUnavailable, KeyRefused):
+            if not is_over:
+                raise
+            return _listed_observation(listed)
         # What has our id and is of another call proves that ours is gone.
         return Observation(absent=True) if _is_passed_on(machine, leased) else Observation(machine)
 
