@@ -1217,6 +1217,13 @@ SPANS = (
         ("tests/usecases/costs/test_unseen_machines.py",),
     ),
     Safeguard(
+        "a machine is not taken for seen by a list that does not show it, to give it its price",
+        "usecases/cloud/metering.py",
+        "            if it.missing_since is None and cloud_id not in listed:\n",
+        "            if it.missing_since is None and cloud_id not in {*listed, *state.unpriced}:\n",
+        ("tests/usecases/cloud/test_metering.py",),
+    ),
+    Safeguard(
         "an instance gets the spans from before it had its machine",
         "adapters/sql/costs/binding.py",
         "    connection.execute(sa.update(meter).where(nobodys).values(**owned))\n",

@@ -191,15 +191,15 @@ class PrepareMetering:
         for cloud_id, it in known.items():
             if cloud_id in changed_ids:
                 continue
-            if cloud_id in state.unpriced and tariff.gpu_rate(it.machine, None) is not NO_RATE:
+            if it.missing_since is None and cloud_id not in listed:
+                # It was not seen, whatever else is to be read of it. After the clock was set back it does not
+                # count as missing yet. Once: what was unclear before about its GPUs says nothing of its disk.
+                if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
+                    yield replace(it, missing_since=record.finished_at, missing_lists=1)
+            elif cloud_id in state.unpriced and tariff.gpu_rate(it.machine, None) is not NO_RATE:
                 yield it
             elif it.missing_since is not None:
                 continue
-            elif cloud_id not in listed:
-                # After the clock was set back it does not count as missing yet, and was not seen either.
-                # Once: what was unclear before about its GPUs says nothing about its disk.
-                if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
-                    yield replace(it, missing_since=record.finished_at, missing_lists=1)
             elif cloud_id in self._unmetered:
                 first_looks += 1
                 if first_looks <= FIRST_LOOKS_MAX:
