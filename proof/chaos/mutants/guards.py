@@ -1224,6 +1224,13 @@ SPANS = (
         ("tests/usecases/cloud/test_metering.py",),
     ),
     Safeguard(
+        "a machine that gets an id whose machine has ended costs what was agreed for it",
+        "domain/costs/meter/gpu.py",
+        "    return it.terms is None or ended.lo >= it.terms.sent_at\n",
+        "    return True\n",
+        (f"{METER}::test_a_machine_that_gets_an_id_whose_machine_has_ended_costs_what_was_agreed_for_it",),
+    ),
+    Safeguard(
         "an instance gets the spans from before it had its machine",
         "adapters/sql/costs/binding.py",
         "    connection.execute(sa.update(meter).where(nobodys).values(**owned))\n",

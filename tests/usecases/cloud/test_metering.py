@@ -1,22 +1,22 @@
-"""Which machines' meters are read although a list has changed nothing of them."""
+"""Which meters are read although a list has changed nothing of them, and when prices are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
 
 from gpuherd.domain.clock_reading import ClockReading
-from gpuherd.domain.cloud.machine import Listing, Machine
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.costs.meter.metering import MeterState
+from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.meter.tariff import Tariff
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.metering import PrepareMetering
-from tests.support.builders import INSTALLATION, a_list, a_machine, a_sighting
+from tests.support.builders import INSTALLATION, a_list, a_machine, a_sighting, a_tagged_machine
 from tests.support.fake_clock import START, FakeClock
 
 MINUTE = timedelta(minutes=1)
@@ -25,11 +25,13 @@ THEIRS = a_machine(1, **PRICED)
 
 
 @dataclass
-class UnpricedMeters:
-    """The store's memory of the meters: nobody has known the price of `machine-1` yet."""
+class FakeMeters:
+    """The store's memory of the meters: of these machines nobody has known the price yet."""
+
+    unpriced: frozenset[str] = frozenset()
 
     async def meter_state(self) -> MeterState:
-        return MeterState(unpriced=frozenset({"machine-1"}))
+        return MeterState(unpriced=self.unpriced)
 
     async def nothing(self) -> None:
         return None
@@ -40,27 +42,43 @@ class UnpricedMeters:
         return ()
 
 
-async def read_again(
-    clock: FakeClock, *shown: Machine, changed_at_s: float = 0, **record: Any
-) -> tuple[ObservedMachine, ...]:
-    """Return what a list of a minute after the start has read, that shows these machines and no change."""
+@dataclass
+class Reading:
+    """A list of a minute after the start, that is read by the meters."""
 
-    async def tariff(_: bool) -> Tariff:
+    clock: FakeClock
+    before: ObservedMachine
+    unpriced: frozenset[str] = frozenset()
+    prices_asked: list[bool] = field(default_factory=list)
+
+    async def tariff(self, is_needed: bool) -> Tariff:
+        self.prices_asked.append(is_needed)
         return Tariff({("spot", "p", "c"): Decimal(1)})
 
-    prepare = PrepareMetering(
-        observations=cast(Observations, UnpricedMeters()),
-        clock=clock,
-        boot_id="boot",
-        installation=INSTALLATION,
-        tariff=tariff,
-    )
+    async def of(
+        self, *shown: Machine, changed: Sequence[ObservedMachine] = (), **how: Any
+    ) -> Metering | None:
+        known = {"machine-1": self.before}
+        prepare = PrepareMetering(
+            observations=cast(Observations, FakeMeters(self.unpriced)),
+            clock=self.clock,
+            boot_id="boot",
+            installation=INSTALLATION,
+            tariff=self.tariff,
+        )
+        await prepare.load(known)
+        reading = ClockReading(START + MINUTE, MINUTE, "boot")
+        record: ListRecord = replace(a_list(MINUTE, **how), reading=reading)
+        listing = Listing(shown, True, record.started_at, record.finished_at)
+        return await prepare.prepare(known, listing, record, changed, timedelta(seconds=1))
+
+
+async def read_again(
+    clock: FakeClock, *shown: Machine, changed_at_s: float = 0, **how: Any
+) -> tuple[ObservedMachine, ...]:
+    """Return what is read of a machine without a price by a list in which nothing has changed."""
     it = a_sighting(THEIRS, changed_at=START + timedelta(seconds=changed_at_s))
-    await prepare.load({"machine-1": it})
-    reading = ClockReading(START + MINUTE, MINUTE, "boot")
-    made: ListRecord = replace(a_list(MINUTE, **record), reading=reading)
-    listing = Listing(shown, complete=True, started_at=made.started_at, finished_at=made.finished_at)
-    metering = await prepare.prepare({"machine-1": it}, listing, made, [], timedelta(seconds=1))
+    metering = await Reading(clock, it, frozenset({"machine-1"})).of(*shown, **how)
     return () if metering is None else metering.also
 
 
@@ -78,3 +96,17 @@ async def test_after_the_clock_was_set_back_what_is_not_listed_was_not_seen(cloc
     its price has become known (chaos strict, seed 800460)."""
     (read,) = await read_again(clock, changed_at_s=90)
     assert (read.missing_since, read.missing_lists) == (START + MINUTE + timedelta(seconds=1), 1)
+
+
+async def test_prices_are_asked_for_when_somebody_s_machine_has_taken_the_id_of_one_of_ours(
+    clock: FakeClock,
+) -> None:
+    """Between two lists that both show what is paid for: it would cost nothing until the next one."""
+    ours = a_sighting(a_tagged_machine(1, phase=Phase.PULLING, **PRICED))
+    theirs = a_sighting(THEIRS, first_seen_at=START + MINUTE)
+    reading = Reading(clock, ours)
+    await reading.of(THEIRS, changed=[theirs])
+    assert reading.prices_asked == [True]
+    still_ours = a_sighting(a_tagged_machine(1, phase=Phase.RUNNING, **PRICED))
+    await reading.of(still_ours.machine, changed=[still_ours])
+    assert reading.prices_asked == [True, False]

@@ -13,7 +13,7 @@ from gpuherd.clock import Clock
 from gpuherd.domain.clock_reading import ClockReading, find_seam
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.cloud.tag import owner_tag
+from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.costs.meter.gpu import GPU_PAID
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.meter.reading import ListTimes
@@ -217,7 +217,7 @@ class PrepareMetering:
             elif it.machine.phase in GPU_PAID and (
                 before.machine.phase not in BOOTING_OR_PAID
                 or _has_other_ports(before.machine, it.machine)
-                or (_begins_to_cost(before) and not self._is_ours(it.machine))
+                or (_begins_to_cost(before, it) and not self._is_ours(it.machine))
             ):
                 return True
         return False
@@ -238,9 +238,10 @@ def _times_by(reading: ClockReading, it: ListRecord, straddles: ListTimes | None
     return ListTimes(started_at + step, times.finished_at + step, it.witness is Witness.SEEN)
 
 
-def _begins_to_cost(before: ObservedMachine) -> bool:
-    """Tell whether a machine that is paid for now was not, or was taken for gone."""
-    return before.machine.phase not in GPU_PAID or before.missing_since is not None
+def _begins_to_cost(before: ObservedMachine, after: ObservedMachine) -> bool:
+    """Tell whether a machine that is paid for now was not, was taken for gone, or was another one."""
+    is_other = machine_tag(before.machine) != machine_tag(after.machine)
+    return before.machine.phase not in GPU_PAID or before.missing_since is not None or is_other
 
 
 def _has_other_ports(before: Machine, after: Machine) -> bool:

@@ -356,6 +356,23 @@ def test_a_machine_that_takes_the_id_of_another_before_it_costs_anything_begins_
     assert latter.rate == Rate(nano_usd(Decimal(5)), PriceSource.RENTAL)
 
 
+@pytest.mark.parametrize("lists", [(None, None), (Phase.ABSENT,), (Phase.STOPPED,)])
+def test_a_machine_that_gets_an_id_whose_machine_has_ended_costs_what_was_agreed_for_it(lists):
+    """It is shown before it costs anything; what has ended under its id was not an earlier run of its own."""
+    ledger = Ledger()
+    ledger.look(0, 1, Phase.RUNNING)
+    for n, shown in enumerate(lists, 1):
+        ledger.look(60 * n, 1, shown)
+    ledger.terms = AgreedTerms(at(295), Decimal(5))
+    ledger.look(300, 1, replace(machine(Phase.CREATING), env_tag="another"))
+    ledger.look(310, 1, replace(machine(Phase.PULLING), env_tag="another"))
+    assert ledger.spans(CostKind.GPU)[-1].rate == Rate(nano_usd(Decimal(5)), PriceSource.RENTAL)
+    # Once it is started again itself, it costs what such a machine costs today.
+    ledger.look(400, 1, replace(machine(Phase.STOPPED), env_tag="another"))
+    ledger.look(500, 1, replace(machine(Phase.RUNNING), env_tag="another"))
+    assert ledger.spans(CostKind.GPU)[-1].rate == RATES[CostKind.GPU]
+
+
 def test_a_machine_that_was_taken_for_gone_and_comes_back_is_in_doubt_for_all_that_time():
     ledger = Ledger()
     for second, phase in (

@@ -58,8 +58,11 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
     """Tell whether a machine has run before, so that it must have been started for another time."""
-    has_ended = CostKind.GPU in meter.last_ended and CostKind.GPU not in meter.of_former
-    return has_ended and not it.was_gone and not it.is_new
+    ended = meter.last_ended.get(CostKind.GPU)
+    if ended is None or CostKind.GPU in meter.of_former or it.was_gone or it.is_new:
+        return False
+    # What ended before the call that has made it was a machine whose id it has now.
+    return it.terms is None or ended.lo >= it.terms.sent_at
 
 
 def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: str) -> Iterator[CostSpan]:
