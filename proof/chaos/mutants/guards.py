@@ -904,15 +904,22 @@ OWNERSHIP = (
     Safeguard(
         "nothing is stopped or removed unseen under an id that may be another's",
         "usecases/reconcile/own_machine.py",
-        "            and last.reading.longest_until(self.read_clocks()) <= LISTED_LATELY\n",
-        "",
+        "        return age is not None and age <= LISTED_LATELY\n",
+        "        return True\n",
         (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
+    ),
+    Safeguard(
+        "a list that took long is as old as its begin",
+        "domain/cloud/observation.py",
+        "        return took + self.reading.longest_until(now)\n",
+        "        return self.reading.longest_until(now)\n",
+        ("tests/domain/cloud/test_observation.py::test_a_list_is_as_old_as_its_begin",),
     ),
     Safeguard(
         "a list that would not have missed a machine does not stand for it",
         "usecases/reconcile/own_machine.py",
-        "            and _has_shown(last, shown)\n",
-        "",
+        "        if last is None or not _has_shown(last, shown):\n",
+        "        if last is None:\n",
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(
@@ -1291,8 +1298,8 @@ SPANS = (
     ),
     Safeguard(
         "when a call went out is told by the time since, however often the clock was set",
-        "domain/costs/meter/metering.py",
-        "    if then is not None and reading is not None and then.boot_id == reading.boot_id:\n",
+        "domain/clock_reading.py",
+        "    if then is not None and now is not None and then.boot_id == now.boot_id:\n",
         "    if False:\n",
         (f"{METERS}::test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twice_unnoticed",),
     ),
@@ -1313,7 +1320,7 @@ SPANS = (
     Safeguard(
         "a machine that is not ours has its price as soon as it costs something",
         "usecases/cloud/metering.py",
-        "                or (_begins_to_cost(before) and not self._is_ours(it.machine))\n",
+        "                or (_begins_to_cost(before, it) and not self._is_ours(it.machine))\n",
         "",
         (
             "tests/usecases/costs/test_late_prices.py"

@@ -28,7 +28,10 @@ class ClockReading:
         return step if abs(step) >= STEP_MIN else timedelta(0)
 
     def longest_until(self, later: ClockReading) -> timedelta:
-        """Return how long ago this was at a later reading, at most: the clock may have been set since."""
+        """Return how long ago this was at a later reading, at most: the clock may have been set since.
+
+        Of another boot only the wall clock tells.
+        """
         by_wall = abs(later.at - self.at)
         if self.boot_id != later.boot_id:
             return by_wall

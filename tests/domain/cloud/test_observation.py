@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import (
     ListRecord,
@@ -438,3 +439,20 @@ def test_a_machine_is_gone_only_after_two_believable_lists_without_it(
         proven = len(misses) >= 2 and misses[-1] - misses[0] >= PATIENCE.absence_spacing
         assert is_proven_absent(known["m-1"], None, [], PATIENCE) is proven
         assert known["m-1"] == replace(known["m-1"], machine=a_machine(), first_seen_at=at(0))
+
+
+def read_at(uptime_s: float, wall_s: float | None = None) -> ClockReading:
+    return ClockReading(at(uptime_s if wall_s is None else wall_s), timedelta(seconds=uptime_s), "boot")
+
+
+def test_a_list_is_as_old_as_its_begin() -> None:
+    """On its first page it shows what was so minutes before its last."""
+    made = replace(a_list(0, took_s=290), reading=read_at(290))
+    assert made.age(read_at(320)) == timedelta(seconds=320)
+    # By whichever clock it is older: one of them was set since.
+    assert made.age(read_at(320, wall_s=300)) == timedelta(seconds=320)
+
+
+def test_how_old_a_list_is_nobody_can_say_without_a_reading_or_where_the_clock_was_set_back_in_it() -> None:
+    assert replace(a_list(60, took_s=-59), reading=read_at(1)).age(read_at(2)) is None
+    assert a_list(0).age(read_at(2)) is None

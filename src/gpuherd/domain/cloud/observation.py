@@ -44,6 +44,16 @@ class ListRecord:
     def believable(self) -> bool:
         return self.complete and self.witness is not Witness.MISSING
 
+    def age(self, now: ClockReading) -> timedelta | None:
+        """Return how old what it has shown is, at most: since its begin. None where nobody can say.
+
+        Those are lists that an older version has made, or in the middle of which the clock was set back.
+        """
+        took = self.finished_at - self.started_at
+        if self.reading is None or took < timedelta(0):
+            return None
+        return took + self.reading.longest_until(now)
+
 
 @dataclass(frozen=True)
 class ObservedMachine:

@@ -15,7 +15,7 @@ from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
 from gpuherd.ports.observations import Observations
 
-# A list of the last minute is as good as a question. No cloud gives an id away again that soon.
+# A list begun in the last minute is as good as a question. No cloud gives an id away again that soon.
 LISTED_LATELY = timedelta(seconds=60)
 
 
@@ -53,13 +53,10 @@ class VerifyOwnMachine:
         if bound is not None and is_machine_of_other_call(shown.machine, leased.instance, bound):
             return False
         last = await self.observations.last_believable_list()
-        # Of a list without a reading, which an older version has made, nobody can say how old it is.
-        return (
-            last is not None
-            and last.reading is not None
-            and _has_shown(last, shown)
-            and last.reading.longest_until(self.read_clocks()) <= LISTED_LATELY
-        )
+        if last is None or not _has_shown(last, shown):
+            return False
+        age = last.age(self.read_clocks())
+        return age is not None and age <= LISTED_LATELY
 
     async def _ask(self, leased: LeasedInstance) -> Ownership:
         try:
