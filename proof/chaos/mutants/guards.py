@@ -1311,13 +1311,6 @@ SPANS = (
         (METER,),
     ),
     Safeguard(
-        "a machine that has the id of another was not started again",
-        "domain/costs/meter/gpu.py",
-        "    has_ended = CostKind.GPU in meter.last_ended and CostKind.GPU not in meter.of_former\n",
-        "    has_ended = CostKind.GPU in meter.last_ended\n",
-        (METER,),
-    ),
-    Safeguard(
         "a machine that is not ours has its price as soon as it costs something",
         "usecases/cloud/metering.py",
         "                or (_begins_to_cost(before, it) and not self._is_ours(it.machine))\n",

@@ -59,7 +59,7 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
     """Tell whether a machine has run before, so that it must have been started for another time."""
     ended = meter.last_ended.get(CostKind.GPU)
-    if ended is None or CostKind.GPU in meter.of_former or it.was_gone or it.is_new:
+    if ended is None or it.was_gone or it.is_new:
         return False
     # What ended before the call that has made it was a machine whose id it has now.
     return it.terms is None or ended.lo >= it.terms.sent_at

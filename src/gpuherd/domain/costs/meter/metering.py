@@ -11,7 +11,7 @@ from gpuherd.domain.clock_reading import ClockReading, ClockSeam, by_present_clo
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
-from gpuherd.domain.costs.meter.edges import ORDERED, REPLACED, is_unpriced
+from gpuherd.domain.costs.meter.edges import ORDERED, is_unpriced
 from gpuherd.domain.costs.meter.meter import read_meter
 from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
@@ -67,7 +67,6 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
     """Return the meter of each machine from its spans, oldest first."""
     going_on: dict[str, dict[CostKind, CostSpan]] = defaultdict(dict)
     ended: dict[str, dict[CostKind, Edge]] = defaultdict(dict)
-    of_former: dict[str, set[CostKind]] = defaultdict(set)
     unpriced: dict[str, list[CostSpan]] = defaultdict(list)
     for it in spans:
         if it.ended is None:
@@ -75,14 +74,9 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
         else:
             if it.began_by != ORDERED:
                 ended[it.cloud_id][it.kind] = it.ended
-                kinds = of_former[it.cloud_id]
-                (kinds.add if it.ended_by == REPLACED else kinds.discard)(it.kind)
             if is_unpriced(it):
                 unpriced[it.cloud_id].append(it)
-    return {
-        it: MachineMeter(going_on[it], ended[it], frozenset(of_former[it]), tuple(unpriced[it]))
-        for it in {*going_on, *ended}
-    }
+    return {it: MachineMeter(going_on[it], ended[it], tuple(unpriced[it])) for it in {*going_on, *ended}}
 
 
 def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | None) -> list[CostSpan]:

@@ -32,8 +32,6 @@ class MachineMeter:
 
     open: Mapping[CostKind, CostSpan] = field(default_factory=dict)
     last_ended: Mapping[CostKind, Edge] = field(default_factory=dict)
-    # The kinds of which that was the span of another machine, whose id this one has now.
-    of_former: frozenset[CostKind] = frozenset()
     # Those that ended before anybody knew a price.
     unpriced: tuple[CostSpan, ...] = ()
 
