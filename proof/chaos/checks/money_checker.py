@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.attempt import AttemptState
@@ -20,6 +20,9 @@ from proof.chaos.checks.evidence import Evidence, SeenMachine, Violation
 
 # We count prices in billionths of a dollar.
 CAP_ROUNDING = Fraction(1, 10**9)
+# A removal that was refused is asked for again within this, whatever else the cloud refuses: so long the
+# circuit breaker stays open at most.
+ASKED_AGAIN_S_MAX = 240.0
 MUTATING_CALLS = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
 
 
@@ -214,8 +217,22 @@ def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterat
         if row is None or row.instance.cloud_id != lifetime.machine.id:
             continue
         billed_s = billed_gpu_s(lifetime.machine, now)
-        if billed_s > _recorded_s(evidence, row.instance) + slack_s:
+        if billed_s > _recorded_s(evidence, row.instance) + slack_s + _refused_s(
+            evidence, lifetime.machine.id
+        ):
             yield Violation("I13 ledger", f"{lifetime.machine.name} was billed for {billed_s:.0f} s")
+
+
+def _refused_s(evidence: Evidence, machine_id: str) -> float:
+    """Return for how long a machine has stayed because the cloud refused its removal, time and again."""
+    asked = [
+        it for it in evidence.world.record.lines if (it.endpoint, it.machine_id) == ("delete", machine_id)
+    ]
+    return sum(
+        min(again.at - refused.at, ASKED_AGAIN_S_MAX)
+        for refused, again in pairwise(asked)
+        if refused.outcome != "ok"
+    )
 
 
 def _recorded_s(evidence: Evidence, it: Instance) -> float:
