@@ -10,14 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.domain.access.api_key import Limits
+from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.domain.instance.quota import Usage, check_quota, hourly_usd_now, usage_of
+from gpuherd.domain.instance.settled_cost import SettledCost
 from tests.support.builders import a_running_instance, an_instance
+from tests.support.fake_clock import START
 
 WAITING = an_instance()
 RUNNING = a_running_instance()
 FAILED = replace(RUNNING, status=Status.FAILED, ready_at=None)
+KEPT = replace(FAILED, on_failure=OnFailure.KEEP)
+
+
+def metered(instance: Instance, hourly_usd: str) -> Instance:
+    """Return it as the meter knows it: what is paid an hour for its machine."""
+    return replace(instance, cost=SettledCost(rate=nano_usd(Decimal(hourly_usd)), at=START))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +42,10 @@ FAILED = replace(RUNNING, status=Status.FAILED, ready_at=None)
         (replace(FAILED, releasing=False), 0),
         # Being given back, and kept.
         (replace(FAILED, releasing=True), 1),
-        (replace(FAILED, on_failure=OnFailure.KEEP), 1),
+        (KEPT, 1),
+        (metered(KEPT, "0.35"), 1),
+        # Its machine has stopped by itself: nothing but the disk is paid for.
+        (metered(KEPT, "0"), 0),
     ],
 )
 def test_what_holds_gpus(instance: object, gpus: int) -> None:
@@ -76,6 +88,8 @@ def test_a_stopped_disk_is_still_spent_on() -> None:
         (replace(BIG, status=Status.DELETING), BIG.hourly_usd),
         (replace(BIG, status=Status.DELETED), Decimal(0)),
         (replace(BIG, status=Status.FAILED, ready_at=None), Decimal(0)),
+        (replace(KEPT, disk_hourly_usd=Decimal("0.05")), BIG.hourly_usd),
+        (metered(replace(KEPT, disk_hourly_usd=Decimal("0.05")), "0.05"), Decimal("0.05")),
         (replace(WAITING, disk_hourly_usd=Decimal("0.05")), Decimal(0)),
     ],
 )

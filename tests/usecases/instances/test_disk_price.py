@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.errors import NoCapacity, QuotaExceeded
-from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.ports.instances import Change
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
@@ -21,6 +24,7 @@ from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.reprice_disks import RepriceDisks
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -109,6 +113,32 @@ async def test_a_limited_key_pays_for_the_disks_that_it_has_stopped(herd: Herd) 
     await herd.change_goal.delete(first.id, caller=holder)
     await herd.settle(first)
     await herd.launch_instance(request)
+
+
+@pytest.mark.parametrize("kind", [Herd, MemoryHerd])
+async def test_a_failed_machine_that_was_kept_counts_with_its_disk_once_it_has_stopped(
+    kind: type[Herd], tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    """Nobody here asked for that stop, so only the meter knows of it."""
+    herd = kind(tmp_path / "herd.db", world, clock)
+    holder = Caller("holder", Scope.WRITE, Limits(max_hourly_usd=Decimal("0.26")))
+    herd.prober.is_up = lambda _: False
+    check = HealthCheck(target_port=8888, max_wait_ms=60_000)
+    wish = replace(herd.wish, disk_gb=BIG_GB)
+    request = LaunchRequest("mine", wish, caller=holder, on_failure=OnFailure.KEEP, health_check=check)
+    kept = await herd.settle((await herd.launch_instance(request)).instance)
+    assert kept.status is Status.FAILED
+
+    async def used() -> dict[str, Any]:
+        await herd.run_for(timedelta(minutes=2))
+        with pytest.raises(QuotaExceeded) as refused:
+            await herd.launch_instance(replace(request, name="second"))
+        return {what: it["used"] for what, it in refused.value.details.items()}
+
+    assert await used() == {"gpus": 1, "hourlyUsd": "0.25"}
+    world.stop(kept.cloud_id or "")
+    assert await used() == {"gpus": 0, "hourlyUsd": "0.05"}
+    herd.close()
 
 
 async def test_another_tariff_reprices_what_is_alive_once(herd: Herd) -> None:

@@ -15,6 +15,8 @@ from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 ZERO_USD = Decimal(0)
 HOUR_S = Decimal(3600)
 COST_UNIT = Decimal("0.0001")
+# Rates of the meter are in nano-dollars an hour.
+NANO = 1_000_000_000
 
 
 @fast_init
@@ -44,11 +46,21 @@ def holds_gpus(instance: Instance) -> bool:
         case Status.DELETED | Status.EXITED:
             return False
         case Status.FAILED:
-            # What is still being given back, or was kept, costs as before.
-            kept = instance.cloud_id is not None and not has_given_up_machine(instance)
-            return instance.releasing or kept
+            # What is still being given back costs as before.
+            return instance.releasing or (is_kept(instance) and _runs_by_meter(instance))
         case _:
             return True
+
+
+def is_kept(instance: Instance) -> bool:
+    """Tell whether the machine of a failed instance was not given back."""
+    return instance.cloud_id is not None and not has_given_up_machine(instance)
+
+
+def _runs_by_meter(instance: Instance) -> bool:
+    """Tell whether more than its disk is paid for: nobody looks after the machine of a failed instance."""
+    cost = instance.cost
+    return cost.at is None or cost.rate > instance.disk_hourly_usd * NANO
 
 
 def hourly_usd(instance: Instance) -> Decimal | None:
@@ -65,7 +77,8 @@ def hourly_usd_now(instance: Instance) -> Decimal:
         return ZERO_USD
     if holds_gpus(instance):
         return instance.hourly_usd or ZERO_USD
-    return instance.disk_hourly_usd if instance.status is Status.EXITED else ZERO_USD
+    has_disk = instance.status is Status.EXITED or (instance.status is Status.FAILED and is_kept(instance))
+    return instance.disk_hourly_usd if has_disk else ZERO_USD
 
 
 def cost_until_end(instance: Instance, now: datetime) -> Decimal | None:
