@@ -923,6 +923,16 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(
+        "a machine that was kept after a failure is known to be gone when it is",
+        "domain/instance/lifecycle/next_step.py",
+        "    if observation.phase is Phase.ABSENT and keeps_machine(instance):\n",
+        "    if False:\n",
+        (
+            f"{REUSED}"
+            "::test_an_id_goes_over_from_an_instance_that_failed_and_kept_its_machine_until_somebody_removed_it",
+        ),
+    ),
+    Safeguard(
         "an end is written down although the cloud cannot be asked",
         "usecases/reconcile/advance.py",
         "            if not is_over:\n                raise\n",

@@ -12,7 +12,8 @@ import pytest
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.jobs.job import Job, JobStatus, Priority
@@ -30,6 +31,8 @@ from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import alive, ledger, record, rent_outside_gpuherd, rent_tagged, tag_of
+
+HOOK = "https://hooks.example/a"
 
 
 @pytest.fixture
@@ -136,6 +139,26 @@ async def test_an_id_goes_over_from_an_instance_whose_machine_vanished(herd: Her
     await herd.run_for(timedelta(minutes=3))
     assert (await herd.instances.get(before.id)).status is Status.FAILED
     assert alive(herd) == {"again"}
+    assert await ledger(herd) == {}
+
+
+async def test_an_id_goes_over_from_an_instance_that_failed_and_kept_its_machine_until_somebody_removed_it(
+    herd: Herd, world: World
+) -> None:
+    """Nobody found out that it was gone, so the second machine belonged to nobody for ever (seed 820371)."""
+    herd.prober.is_up = lambda _: False
+    check = HealthCheck(target_port=8888, max_wait_ms=60_000)
+    kept = await herd.launch("first", on_failure=OnFailure.KEEP, health_check=check, webhook_url=HOOK)
+    kept = await herd.settle(kept)
+    assert (kept.status, kept.cloud_id, alive(herd)) == (Status.FAILED, "again", {"again"})
+    world.delete("again")
+    await herd.run_for(timedelta(minutes=3))
+    world.machines.pop("again", None)
+    gone = await herd.instances.get(kept.id)
+    assert gone.last_error is not None and gone.last_error.code == VANISHED
+    assert herd.webhooks().count("instance.failed") == 2, "who has kept it is told"
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
     assert await ledger(herd) == {}
 
 

@@ -10,7 +10,7 @@ from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.conditions import keeps_machine
 
 ZERO_USD = Decimal(0)
 HOUR_S = Decimal(3600)
@@ -47,14 +47,9 @@ def holds_gpus(instance: Instance) -> bool:
             return False
         case Status.FAILED:
             # What is still being given back costs as before.
-            return instance.releasing or (is_kept(instance) and _runs_by_meter(instance))
+            return instance.releasing or (keeps_machine(instance) and _runs_by_meter(instance))
         case _:
             return True
-
-
-def is_kept(instance: Instance) -> bool:
-    """Tell whether the machine of a failed instance was not given back."""
-    return instance.cloud_id is not None and not has_given_up_machine(instance)
 
 
 def _runs_by_meter(instance: Instance) -> bool:
@@ -77,7 +72,7 @@ def hourly_usd_now(instance: Instance) -> Decimal:
         return ZERO_USD
     if holds_gpus(instance):
         return instance.hourly_usd or ZERO_USD
-    has_disk = instance.status is Status.EXITED or (instance.status is Status.FAILED and is_kept(instance))
+    has_disk = instance.status is Status.EXITED or keeps_machine(instance)
     return instance.disk_hourly_usd if has_disk else ZERO_USD
 
 

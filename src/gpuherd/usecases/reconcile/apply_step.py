@@ -334,7 +334,9 @@ class ApplyStep:
             asked_at=None,
         )
         story = {"code": code, "start": is_starting_again(it), **(details or {})}
-        new_events = [NewEvent(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
+        # One that had failed before, and was kept, does not change its status.
+        change = () if it.status is Status.FAILED else (it.status.value, Status.FAILED.value)
+        new_events = [NewEvent(events.FAILED, reason, story, *change)]
         if code in _TIMEOUTS:
             new_events.insert(0, NewEvent(events.TIMEOUT, reason, story))
         log.warning("instance.failed", instance_id=it.id, code=code, reason=reason)

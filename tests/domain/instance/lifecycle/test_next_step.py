@@ -136,7 +136,7 @@ start_asked   wait     wait     wait     details  wait     wait    wait      bro
 start_again   wait     wait     wait     details  wait     start   wait      broken! gone!    gone!    wait
 start_pending wait     wait     wait     checking wait     wait    wait      broken! gone!    gone!    wait
 start_checks  wait     wait     wait     check    wait     start   wait      broken! gone!    gone!    wait
-start_failed  rest     rest     rest     rest     rest     rest    rest      rest    rest     rest     rest
+start_failed  rest     rest     rest     rest     rest     rest    rest      rest    rest     gone!    rest
 past_pending  wait     wait     wait     checking wait     exited  wait      broken! gone!    gone!    wait
 past_checks   wait     wait     wait     check    wait     exited  wait      broken! gone!    gone!    wait
 """

@@ -67,6 +67,11 @@ def has_given_up_machine(it: Instance) -> bool:
     return it.status is Status.DELETED or released
 
 
+def keeps_machine(it: Instance) -> bool:
+    """Tell whether an instance has failed and its machine was not given back, so that it may cost money."""
+    return it.status is Status.FAILED and it.cloud_id is not None and not was_machine_proven_gone(it)
+
+
 def was_machine_proven_gone(it: Instance) -> bool:
     """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
     vanished = it.last_error is not None and it.last_error.code == VANISHED

@@ -14,6 +14,7 @@ from gpuherd.domain.instance.lifecycle.conditions import (
     has_other_ports,
     is_overdue,
     is_starting_again,
+    keeps_machine,
     was_started_externally,
 )
 from gpuherd.domain.instance.lifecycle.reclaim import reclaim_step
@@ -67,7 +68,7 @@ def next_step(
     if instance.goal is Goal.DELETED:
         return _delete_machine(instance, observation, now)
     if instance.status in TERMINAL_STATUSES:
-        return _recover_vanished(instance, observation, now)
+        return _rest(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
         return _stop_machine(instance, observation, now)
     if step := reclaim_step(instance, observation):
@@ -187,8 +188,11 @@ def _stopped(observation: Observation) -> Step:
     return Become(Status.EXITED, "the cloud took the spot machine back" if taken else "", taken)
 
 
-def _recover_vanished(instance: Instance, observation: Observation, now: datetime) -> Step:
+def _rest(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Let rest what has ended; but a machine that was thought lost and is listed again costs money."""
+    if observation.phase is Phase.ABSENT and keeps_machine(instance):
+        # Its id may be another machine's from now on, and whoever has kept it wants to know.
+        return Fail(VANISHED, "the machine that was kept vanished from the cloud")
     lost = instance.last_error is not None and instance.last_error.code == VANISHED
     if not lost or observation.phase not in (Phase.RUNNING, Phase.STOPPED):
         return Settled()
