@@ -11,7 +11,7 @@ from itertools import pairwise
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.costs.amount import NANO, doubt_nano
 from gpuherd.domain.costs.meter.edges import UNCLEAR
-from gpuherd.domain.costs.span import CostSpan
+from gpuherd.domain.costs.span import CostSpan, PriceSource
 from gpuherd.simulator.money.charge import Span
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import machine_charges
@@ -94,6 +94,8 @@ def _check_amount(
 ) -> Iterator[Violation]:
     now = evidence.ended_at
     assert now is not None
+    if any(_awaits_price(evidence, it) for it in spans):
+        return
     counted = sum(it.cost(now) for it in spans)
     stated = sum(it.uncertainty() + ROUNDING_NANO for it in spans)
     for it in spans:
@@ -109,6 +111,13 @@ def _check_amount(
         name = "nothing" if known is None else known.name
         told = f"{counted / NANO:.6f} +- {stated / NANO:.6f}, the bill {float(charged):.6f}"
         yield Violation("I15 costs", f"{key[1]} of {name} {key[0]}: the ledger says {told} USD")
+
+
+def _awaits_price(evidence: Evidence, span: CostSpan) -> bool:
+    """Tell whether a machine has begun to cost with the very last list: its price comes with the next one."""
+    last = max(evidence.tables.lists.values(), key=lambda it: it.id, default=None)
+    is_unpriced = span.ended is None and span.rate.source is PriceSource.UNKNOWN
+    return is_unpriced and last is not None and span.began.hi == last.finished_at
 
 
 def _stamp_error(evidence: Evidence, first: CostSpan) -> timedelta:
