@@ -904,9 +904,16 @@ OWNERSHIP = (
     Safeguard(
         "nothing is stopped or removed unseen under an id that may be another's",
         "usecases/reconcile/own_machine.py",
-        "        return age is not None and age <= LISTED_LATELY\n",
-        "        return True\n",
+        "        return _has_shown(last, shown) and age is not None and age <= LISTED_LATELY\n",
+        "        return _has_shown(last, shown)\n",
         (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
+    ),
+    Safeguard(
+        "what stands for a question about a machine is what the last list has shown of it",
+        "usecases/reconcile/own_machine.py",
+        "        leased = await self.instance_leases.refresh(leased)\n",
+        "",
+        (f"{REUSED}::test_what_was_read_before_the_last_list_says_nothing_about_that_list",),
     ),
     Safeguard(
         "a list that took long is as old as its begin",
@@ -918,8 +925,8 @@ OWNERSHIP = (
     Safeguard(
         "a list that would not have missed a machine does not stand for it",
         "usecases/reconcile/own_machine.py",
-        "        if last is None or not _has_shown(last, shown):\n",
-        "        if last is None:\n",
+        "        return _has_shown(last, shown) and age is not None and age <= LISTED_LATELY\n",
+        "        return age is not None and age <= LISTED_LATELY\n",
         (f"{REUSED}::test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_is_asked_for",),
     ),
     Safeguard(

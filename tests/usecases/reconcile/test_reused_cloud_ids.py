@@ -26,6 +26,7 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, SHARING_CLEARED_AT
 from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.reconcile.own_machine import Ownership
 from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -374,6 +375,26 @@ async def test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_i
     await getattr(herd.change_goal, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert world.machines["again"].status(world.now()) == "running"
+
+
+async def test_what_was_read_before_the_last_list_says_nothing_about_that_list(
+    herd: Herd, world: World, clock: FakeClock
+) -> None:
+    """A pass has leased the instance, and a list that does not show its machine comes before it looks whose
+    that is (chaos strict, seed 820459)."""
+    before = await herd.settle(await herd.launch("first"))
+    await herd.settle(await herd.launch("second"))
+    await herd.run_for(timedelta(minutes=10))
+    leased = await herd.instance_leases.acquire(before.id, None)
+    assert leased is not None
+    world.delete("again")
+    await clock.sleep(31)
+    await herd.observer.tick()
+    world.machines.pop("again")
+    assert rent_tagged(herd, 7) == "again"
+    verify = herd.advance.apply_step.own_machine
+    assert await verify.before_stop(leased) is Ownership.ANOTHERS
+    assert await verify.before_removal(leased) is Ownership.ANOTHERS
 
 
 @pytest.mark.parametrize("order", ["delete", "stop"])

@@ -87,7 +87,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
-        own_machine=VerifyOwnMachine(cloud, ports.stores.observations, read_clocks),
+        own_machine=VerifyOwnMachine(cloud, instance_leases, ports.stores.observations, read_clocks),
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, notices, shared.capacity_line),

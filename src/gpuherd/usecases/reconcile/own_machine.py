@@ -12,7 +12,7 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import MachineGone
 from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.instances import LeasedInstance
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.ports.observations import Observations
 
 # A list begun in the last minute is as good as a question. No cloud gives an id away again that soon.
@@ -34,6 +34,7 @@ class VerifyOwnMachine:
     """The cloud takes an id and not a tag. While it shows nothing, the id may become another machine's."""
 
     cloud: Cloud
+    instance_leases: InstanceLeases
     observations: Observations
     read_clocks: Callable[[], ClockReading]
 
@@ -47,16 +48,16 @@ class VerifyOwnMachine:
         return await self._ask(leased) if is_repeated else await self.before_stop(leased)
 
     async def _was_listed_lately(self, leased: LeasedInstance) -> bool:
+        last = await self.observations.last_believable_list()
+        # What that list has shown, and not one before it: it may have come since the instance was leased.
+        leased = await self.instance_leases.refresh(leased)
         shown, bound = listed_machine(leased), leased.bound_attempt
-        if shown is None or shown.missing_since is not None:
+        if last is None or shown is None or shown.missing_since is not None:
             return False
         if bound is not None and is_machine_of_other_call(shown.machine, leased.instance, bound):
             return False
-        last = await self.observations.last_believable_list()
-        if last is None or not _has_shown(last, shown):
-            return False
         age = last.age(self.read_clocks())
-        return age is not None and age <= LISTED_LATELY
+        return _has_shown(last, shown) and age is not None and age <= LISTED_LATELY
 
     async def _ask(self, leased: LeasedInstance) -> Ownership:
         try:
