@@ -60,16 +60,14 @@ def _check_machines(
 
 
 def _came_back(evidence: Evidence, machines: Iterable[MachineLifetime]) -> bool:
-    """Tell whether the youngest was rented while the cloud denied the others in lists and in questions alike.
+    """Tell whether they were there at once because the cloud had denied some in lists and questions alike.
 
-    Then they were gone for all that anybody could know; beside it they may be only until they are removed.
+    Those were gone for all that anybody could know; when they come back they are removed in so long.
     """
     machines = list(machines)
     begin_s, end_s = max(it.begin_s for it in machines), min(it.end_s for it in machines)
     limit_s = resolve_window_s(evidence)
-    return any(
-        it.begin_s <= begin_s <= it.end_s and end_s <= it.end_s + limit_s for it in evidence.blind_windows
-    )
+    return any(it.begin_s <= begin_s and end_s <= it.end_s + limit_s for it in evidence.blind_windows)
 
 
 def _check_handovers(members: list[Instance]) -> Iterator[Violation]:
