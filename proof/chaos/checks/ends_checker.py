@@ -99,7 +99,7 @@ def _check_answers(evidence: Evidence) -> Iterator[Violation]:
         it = evidence.ends.version_at(answer.instance_id, answer.at_s + EPSILON_S)
         is_over = it is not None and (
             it.goal is Goal.DELETED
-            or it.status in TERMINAL_STATUSES
+            or it.status in (*TERMINAL_STATUSES, Status.EXITED)
             or (it.lease_term is not None and it.lease_term.ended)
         )
         if not is_over:

@@ -162,6 +162,27 @@ async def test_after_the_end_an_extension_is_refused_and_a_start_has_a_fresh_lea
     assert (await herd.instances.get(instance.id)).goal is Goal.STOPPED
 
 
+async def test_a_lease_that_ends_while_it_stands_still_has_ended_all_the_same(
+    herd: Herd, world: World
+) -> None:
+    """There is nothing to stop then, and it must not stop the next start."""
+    instance = await usable(herd, leased())
+    await herd.change_goal.stop(instance.id)
+    await herd.settle(instance)
+    await herd.run_for(timedelta(hours=2))
+    with pytest.raises(Conflict) as refused:
+        await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=60))
+    assert refused.value.code == "LEASE_ENDED"
+    started_at = herd.clock.now()
+    again = (await herd.change_goal.start(instance.id)).instance
+    assert ends_at(again) == started_at + timedelta(hours=1)
+    stops = world.calls[ApiEndpoint.STOP.value]
+    await herd.run_for(timedelta(minutes=59))
+    assert (await herd.instances.get(instance.id)).usable
+    await herd.run_for(MINUTE + PROMPT)
+    assert world.calls[ApiEndpoint.STOP.value] == stops + 1
+
+
 @pytest.mark.parametrize("end_first", [True, False])
 async def test_of_an_extension_and_an_end_that_meet_one_wins(herd: Herd, end_first: bool) -> None:
     instance = await usable(herd, leased())

@@ -33,6 +33,10 @@ class LeaseTerm:
             return self
         return replace(self, ends_at=self.ends_at + by, warn_at=self.warn_at + by, set_at=now)
 
+    def is_over(self, now: datetime) -> bool:
+        """Tell whether it has ended; where there was nothing to end any more, nobody has noted it."""
+        return self.ended or now >= self.ends_at
+
     def as_doc(self) -> dict[str, Any]:
         """Return it as JSON can hold it, for storage."""
         return {**vars(self), **{name: getattr(self, name).isoformat() for name in _MOMENTS}}
@@ -75,6 +79,6 @@ def rented_term(
 
 def started_term(term: LeaseTerm | None, now: datetime, warning: timedelta) -> LeaseTerm | None:
     """Return the term of what is started again: one that has ended begins anew, as long as it was."""
-    if term is None or not term.ended:
+    if term is None or not term.is_over(now):
         return term
     return term_of(term.length_s, now, warning, term.then)

@@ -18,7 +18,7 @@ from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
 from gpuherd.domain.endings.terms import EndAction, Lease
 from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover
 from gpuherd.ports.instances import Change, Instances
 from gpuherd.ports.jobs import Jobs
@@ -98,7 +98,7 @@ class ChangeLease:
         instance_id = (await self.find(word, caller)).id
         for _ in range(WRITE_TRIES_MAX):
             before = await self.instances.get(instance_id)
-            _refuse_ended(before)
+            _refuse_ended(before, self.clock.now())
             after = wanted(before)
             record = caller.audit_record(
                 AUDIT_ACTION, before.id, self.clock.now(), _end_text(before), _end_text(after)
@@ -134,13 +134,21 @@ class ChangeLease:
         return replace(change, also=(Change(heir),))
 
 
-def _refuse_ended(it: Instance) -> None:
+def _refuse_ended(it: Instance, now: datetime) -> None:
     if it.goal is Goal.DELETED or it.status in TERMINAL_STATUSES:
         words = f"{it.name!r} is {it.status}; there is nothing left that a lease could end"
         raise Conflict(words, code="LEASE_ENDED", details={"status": it.status.value})
-    if it.lease_term is not None and it.lease_term.ended:
+    if it.lease_term is not None and (it.lease_term.ended or _ended_unnoticed(it, it.lease_term, now)):
         words = f"the lease of {it.name!r} has ended; start it again for a fresh one of the same length"
         raise Conflict(words, code="LEASE_ENDED", details={"status": it.status.value})
+
+
+def _ended_unnoticed(it: Instance, term: LeaseTerm, now: datetime) -> bool:
+    """Tell whether a lease has ended that had nothing to stop.
+
+    Of what is up only what is written down counts: until then an extension is in time.
+    """
+    return it.status is Status.EXITED and term.is_over(now)
 
 
 def _agreed_action(it: Instance) -> EndAction:
