@@ -199,10 +199,11 @@ class Harness:
         self.evidence.ends.samples[cloud_id].append((self.clock.elapsed_s, found))
 
     def _note_call(self, method: str, cloud_id: str, begin: float, error: BaseException | None) -> None:
-        if isinstance(error, (ProcessKilled, asyncio.CancelledError)):
-            return
         end_s = self.clock.elapsed_s
         begin_s = end_s - (self.clock.monotonic() - begin)
+        if isinstance(error, (ProcessKilled, asyncio.CancelledError)) and end_s <= begin_s:
+            # It did not go out.
+            return
         failed = "" if error is None else type(error).__name__
         self.evidence.ends.calls.append(CloudCall(begin_s, end_s, method, cloud_id, failed))
 
