@@ -76,7 +76,7 @@ def _check_lease_kept(
     evidence: Evidence, can: Abilities, instance_id: str, promise: Promise, until_s: float
 ) -> Iterator[Violation]:
     """A lease that was not made anew before its end has ended it soon after."""
-    latest_s = can.latest(promise.ends_s, WITHIN_S) + can.set_back_s(promise.made_s, until_s)
+    latest_s = can.latest(promise.ends_s + can.set_back_s(promise.made_s, until_s), WITHIN_S)
     before = evidence.ends.version_at(instance_id, promise.ends_s)
     if latest_s >= until_s or before is None or not _costs(before):
         return
@@ -128,7 +128,7 @@ def _check_silence(evidence: Evidence, can: Abilities) -> Iterator[Violation]:
                 continue
             # Nothing was written until then, so nobody has said anything that counts.
             heard_s = max(_heard(evidence, can, instance_id, until_s), version.at_s)
-            latest_s = can.latest(heard_s + silence.silence_s, WITHIN_S) + can.set_back_s(0.0, until_s)
+            latest_s = can.latest(heard_s + silence.silence_s + can.set_back_s(0.0, until_s), WITHIN_S)
             if until_s > latest_s + EPSILON_S:
                 words = f"{instance_id} goes on {until_s - heard_s:.0f} s after the last word of its user"
                 yield Violation("I16 silence", words)
