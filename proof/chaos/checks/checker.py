@@ -139,6 +139,8 @@ def check_order(evidence: Evidence) -> Iterator[Violation]:
         status, lost = "", False
         for event in history:
             if not event.after:
+                # One that had failed and was kept is lost without another status.
+                lost = lost or event.details.get("code") == VANISHED
                 continue
             allowed = ALLOWED_TRANSITIONS[status] | (FOUND_AGAIN if lost else frozenset())
             if event.before != status or event.after not in allowed:
