@@ -87,6 +87,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
             handlers[kind] = TracedHandler(handlers[kind], ports.tracer)
     cost_events = build_cost_events(ports, shared)
     costs = build_costs(ports, cost_events)
+    meter_volumes = MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock, ports.leadership)
     return Parts(
         **vars(shared),
         advance=advance,
@@ -96,10 +97,10 @@ def assemble(ports: Ports, values: Values) -> Parts:
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
         reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
         watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
-        meter_volumes=MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock),
+        meter_volumes=meter_volumes,
         watch_use=build_watch_use(ports, shared, advance.up_since),
         review_budgets=build_review(ports, values, shared),
-        plane=_plane(ports, values, shared, costs),
+        plane=_plane(ports, values, shared, costs, meter_volumes),
     )
 
 
@@ -108,7 +109,9 @@ def _traced(ports: Ports) -> Ports:
     return replace(ports, stores=replace(ports.stores, instance_leases=leases))
 
 
-def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) -> Plane:
+def _plane(
+    ports: Ports, values: Values, shared: Shared, costs: CostServices, meter_volumes: MeterVolumes
+) -> Plane:
     stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
     list_volumes = ListVolumes(ports.billing, costs.leftovers.cache)
     instances = build_instances(ports, values, shared, list_volumes)
@@ -152,7 +155,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         events=EventServices(ReadEventHistory(stores.events), feed),
         costs=costs,
         budgets=build_budgets(ports, values, shared),
-        volumes=build_volumes(ports, values, shared, list_volumes),
+        volumes=build_volumes(ports, values, shared, list_volumes, meter_volumes),
         images=build_images(ports, shared),
         prewarms=prewarms,
         catalogue=catalogue,

@@ -16,6 +16,7 @@ from gpuherd.domain.costs.span import CostKind
 from gpuherd.ports.costs import CostReport, GroupBy
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.costs.meter_volumes import VOLUMES_LOOKED_AT
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -69,6 +70,20 @@ async def test_an_outage_is_no_end_of_a_volume(herd: Herd, clock: FakeClock) -> 
     assert found.hourly_now > 0
     # It may have been deleted as soon as it was last seen.
     assert usd_of(found.doubt) >= Decimal("0.083")
+
+
+async def test_a_list_that_does_not_show_yet_what_we_have_done_says_nothing(
+    herd: Herd, clock: FakeClock
+) -> None:
+    volume = herd.world.volumes.create("data", "us-ca-6", 1000, herd.world.now())
+    await look(herd, clock)
+    last = await herd.flags.get(VOLUMES_LOOKED_AT)
+    await clock.advance(60)
+    await herd.meter_volumes.look_now(there="vol-just-made")
+    await herd.meter_volumes.look_now(gone=volume.id)
+    assert await herd.flags.get(VOLUMES_LOOKED_AT) == last
+    await herd.meter_volumes.look_now(there=volume.id)
+    assert await herd.flags.get(VOLUMES_LOOKED_AT) != last
 
 
 async def test_a_volume_is_no_keys_money(herd: Herd, clock: FakeClock) -> None:

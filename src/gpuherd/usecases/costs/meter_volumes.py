@@ -1,18 +1,26 @@
-"""Meter network volumes: they cost money by themselves, whether a machine has them or not."""
+"""Meter network volumes: they cost money by themselves, whether a machine has them or not.
+
+They are looked at every few minutes, and right before and after we make or remove one: what comes and goes
+between two looks would cost nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.meter.volumes import VolumeLook, read_volumes, subject_of_volume
 from gpuherd.domain.costs.span import CostKind
-from gpuherd.domain.errors import CloudError
+from gpuherd.domain.errors import CloudError, StaleWrite, StoreUnavailable
 from gpuherd.ports.costs import Costs, ProviderBilling
 from gpuherd.ports.flags import Flags
+from gpuherd.usecases.replicas.leadership import Leadership
 
 log = structlog.get_logger()
 
@@ -29,16 +37,42 @@ class MeterVolumes:
     costs: Costs
     flags: Flags
     clock: Clock
+    leadership: Leadership
     # By the wall clock, and since the boot of the host.
     _last: tuple[datetime, float] | None = field(default=None, init=False)
+    # Each look is compared with the one before.
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def __call__(self) -> None:
-        started_at, boottime = self.clock.now(), self.clock.boottime()
-        try:
-            listed = await self.billing.list_volumes()
-        except CloudError as error:
-            log.info("costs.volumes_unavailable", code=error.code)
+        """Look at all volumes."""
+        await self._look()
+
+    async def look_now(self, *, there: str = "", gone: str = "") -> None:
+        """Look because we make or remove a volume, where we lead. The next usual look makes up for a failure.
+
+        A list that does not show yet what we have just done says nothing.
+        """
+        if not self.leadership.is_leader():
             return
+        try:
+            await self._look(there, gone)
+        except (StaleWrite, StoreUnavailable) as error:
+            log.info("costs.volumes_not_written", code=error.code)
+
+    async def _look(self, there: str = "", gone: str = "") -> None:
+        async with self._looking:
+            started_at, boottime = self.clock.now(), self.clock.boottime()
+            try:
+                listed = await self.billing.list_volumes()
+            except CloudError as error:
+                log.info("costs.volumes_unavailable", code=error.code)
+                return
+            ids = {it.volume_id for it in listed}
+            if gone not in ids and (not there or there in ids):
+                await self._record(listed, started_at, boottime)
+
+    async def _record(self, listed: Sequence[StorageVolume], started_at: datetime, boottime: float) -> None:
+        """Write down what a look has shown."""
         finished_at = self.clock.now()
         spans = await self.costs.open_spans(kind=CostKind.VOLUME)
         going_on = {it.span.cloud_id: it for it in spans}

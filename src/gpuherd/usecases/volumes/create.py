@@ -18,6 +18,7 @@ from gpuherd.ports.cloud import NetworkVolumes
 from gpuherd.ports.flags import Flags
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, find_region
 from gpuherd.usecases.cloud.create_once import CreateOnce, Intent, OnceWords
+from gpuherd.usecases.costs.meter_volumes import MeterVolumes
 from gpuherd.usecases.volumes.list_all import ListVolumes
 
 log = structlog.get_logger()
@@ -49,6 +50,7 @@ class CreateVolume:
     clock: Clock
     ids: Ids
     create_once: CreateOnce
+    meter: MeterVolumes
 
     async def __call__(self, wanted: VolumeRequest, caller: Caller) -> StorageVolume:
         """Return the volume; `Conflict` if its name is taken, `CloudUnavailable` while it is not known."""
@@ -65,6 +67,7 @@ class CreateVolume:
             return there
         if before is not None:
             self.create_once.check_settled(before.sent_at)
+        await self.meter.look_now()
         now, said = self.clock.now(), f"{wanted.size_gb} GB in {region.code}"
         volume_id = await self.create_once(
             Intent(
@@ -77,6 +80,7 @@ class CreateVolume:
             lambda: self._id_of(wanted.name),
         )
         self.list_volumes.cache.clear()
+        await self.meter.look_now(there=volume_id)
         log.info("volume.created", volume_id=volume_id, by=caller.key_id)
         return StorageVolume(volume_id, wanted.name, region.code, wanted.size_gb)
 

@@ -48,6 +48,22 @@ async def test_a_volume_is_made_listed_with_its_price_and_deleted(api: httpx.Asy
     assert actions[:2] == ["volume.delete", "volume.create"]
 
 
+async def test_one_that_came_and_went_between_two_looks_of_the_meter_has_cost_something(
+    api: httpx.AsyncClient, herd: Herd
+) -> None:
+    await herd.meter_volumes()
+    volume = (await made(api, sizeGb=4000)).json()
+    now_usd = (await api.get("/api/costs")).json()["hourlyNow"]
+    assert float(now_usd) == pytest.approx(float(volume["hourlyPrice"]), abs=1e-6)
+    await herd.clock.sleep(60)
+    await api.delete(f"{VOLUMES}/{volume['id']}")
+    costs = (await api.get("/api/costs")).json()
+    paid = float(sum(it.usd for it in herd.world.charges() if it.kind == "volume"))
+    assert paid > 0.005
+    assert abs(float(costs["byKind"]["volume"]) - paid) <= float(costs["uncertainty"]) + 1e-9
+    assert float(costs["uncertainty"]) < paid / 10
+
+
 async def test_bad_wishes_are_refused_before_anything_is_sent(api: httpx.AsyncClient, herd: Herd) -> None:
     wrong = {"name": " ", "sizeGb": 5, "colour": "red"}
     errors = (await api.post(VOLUMES, json=wrong)).json()["errors"]
