@@ -12,8 +12,10 @@ from gpuherd.domain.access.caller import ADMIN, Caller
 from gpuherd.domain.costs.amount import NANO
 from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.leftover import SUGGESTIONS, LeftoverKind
+from gpuherd.domain.costs.meter.edges import UNCLEAR
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.fake_billing import FakeBilling
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -97,3 +99,40 @@ async def test_a_stopped_machine_costs_its_disk_since_its_stop(
     assert left.kind is LeftoverKind.STOPPED
     assert left.since is not None
     assert clock.now() - left.since < timedelta(minutes=11)
+
+
+@pytest.mark.parametrize(("disk_gb", "kinds"), [(60, []), (200, [LeftoverKind.STOPPED])])
+async def test_a_stopped_machine_of_unknown_status_is_not_said_to_run(
+    herd: Herd, billing: FakeBilling, disk_gb: int, kinds: list[LeftoverKind]
+) -> None:
+    it = await herd.launch(disk_gb=disk_gb)
+    await herd.settle(it)
+    await herd.change_goal.stop(it.id)
+    await herd.run_for(timedelta(minutes=10))
+    before = await herd.plane.costs.leftovers(ADMIN)
+    herd.world.faults.add(Fault(FaultKind.UNKNOWN_STATUS))
+    await herd.run_for(timedelta(minutes=2))
+    unclear = [one.span.began_by for one in await herd.stores.costs.open_spans(kind=CostKind.GPU)]
+    assert unclear == [UNCLEAR], "the lists have shown the unknown word"
+    found = await herd.plane.costs.leftovers(ADMIN)
+    assert [left.kind for left in found] == kinds
+    assert [(left.hourly, left.since) for left in found] == [(left.hourly, left.since) for left in before]
+
+
+async def test_a_machine_that_is_gone_after_a_failed_boot_is_not_said_to_run(
+    herd: Herd, billing: FakeBilling
+) -> None:
+    herd.world.faults.add(Fault(FaultKind.PULL_FAILURE))
+    await herd.launch()
+    for _ in range(60):
+        await herd.run_for(timedelta(seconds=10))
+        for left in await herd.plane.costs.leftovers(ADMIN):
+            assert left.kind is LeftoverKind.WAITING or left.hourly
+
+
+async def test_a_machine_that_runs_at_a_price_that_nobody_knows_is_there(
+    herd: Herd, billing: FakeBilling, clock: FakeClock
+) -> None:
+    await meter(herd, "m3", clock.now() - HOUR, usd="0", name="stranger")
+    (found,) = await herd.plane.costs.leftovers(ADMIN)
+    assert (found.kind, found.hourly) == (LeftoverKind.ORPHAN, 0)

@@ -10,7 +10,8 @@ from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.leftover import Leftover, LeftoverKind
-from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.costs.meter.edges import UNCLEAR
+from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
 from gpuherd.ports.costs import Costs, OpenSpan, ProviderBilling
 from gpuherd.ports.instances import Instances
@@ -64,9 +65,14 @@ def _machines(
 ) -> list[Leftover]:
     by_machine: dict[str, list[OpenSpan]] = {}
     for it in spans:
-        if it.span.kind is not CostKind.VOLUME:
+        if _costs(it.span):
             by_machine.setdefault(it.span.cloud_id, []).append(it)
     return [_machine(its, earlier, stopped, now) for its in by_machine.values()]
+
+
+def _costs(span: CostSpan) -> bool:
+    """Tell whether a span of a machine is paid for, be it at a price that nobody knows yet."""
+    return span.kind is not CostKind.VOLUME and span.began_by != UNCLEAR
 
 
 def _machine(
