@@ -136,3 +136,7 @@ async def test_a_machine_that_runs_at_a_price_that_nobody_knows_is_there(
     await meter(herd, "m3", clock.now() - HOUR, usd="0", name="stranger")
     (found,) = await herd.plane.costs.leftovers(ADMIN)
     assert (found.kind, found.hourly) == (LeftoverKind.ORPHAN, 0)
+
+
+def test_a_volume_can_be_deleted_here() -> None:
+    assert "gpuherd volumes rm" in SUGGESTIONS[LeftoverKind.VOLUME]

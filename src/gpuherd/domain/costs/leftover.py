@@ -20,7 +20,7 @@ class LeftoverKind(StrEnum):
 SUGGESTIONS = {
     LeftoverKind.RUNNING: "stop it while nobody uses it, or delete it: its GPUs are paid for by the second",
     LeftoverKind.STOPPED: "delete it if its data is not needed: its disk costs as long as it is there",
-    LeftoverKind.VOLUME: "delete it at Novita if its data is not needed; gpuherd does not touch volumes",
+    LeftoverKind.VOLUME: "delete it if its data is not needed (gpuherd volumes rm): it costs, mounted or not",
     LeftoverKind.ORPHAN: "no instance has it: adopt it, stop it or delete it (gpuherd orphans)",
     LeftoverKind.WAITING: "it is rented as soon as there is room; delete it if it is not wanted any more",
 }
