@@ -131,7 +131,7 @@ class LeaseChanged(Model):
     instance_id: str
     ends_at: datetime | None  # None: it has no end
     then: EndAction | None
-    cost_until_end: Decimal | None  # USD, as far as the price is known
+    cost_until_end: Decimal | None  # USD, at what it costs now, as far as that is known
 
 
 class Activity(Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -11,13 +12,16 @@ from hypothesis import strategies as st
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.endings.lease_term import term_of
+from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.quota import Usage, check_quota, hourly_usd_now, usage_of
+from gpuherd.domain.instance.quota import Usage, check_quota, cost_until_end, hourly_usd_now, usage_of
 from gpuherd.domain.instance.settled_cost import SettledCost
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START
 
+NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 WAITING = an_instance()
 RUNNING = a_running_instance()
 FAILED = replace(RUNNING, status=Status.FAILED, ready_at=None)
@@ -97,6 +101,23 @@ def test_a_stopped_machine_costs_its_disk_and_no_machine_costs_nothing(
     instance: Instance, usd: Decimal
 ) -> None:
     assert hourly_usd_now(instance) == usd
+
+
+@pytest.mark.parametrize(
+    ("instance", "usd"),
+    [
+        (replace(BIG, disk_hourly_usd=Decimal("0.208333")), Decimal("0.186111")),
+        (replace(BIG, status=Status.EXITED), Decimal("0.016666666")),
+        (replace(RUNNING, status=Status.EXITED), Decimal(0)),
+        (replace(WAITING, expected_hourly_usd=Decimal("0.7")), Decimal("0.233333333")),
+        (WAITING, None),
+    ],
+)
+def test_until_its_lease_ends_it_costs_what_it_costs_now_to_the_nano_dollar(
+    instance: Instance, usd: Decimal | None
+) -> None:
+    leased = replace(instance, lease_term=term_of(1200, NOW, timedelta(minutes=1), EndAction.STOP))
+    assert cost_until_end(leased, NOW) == usd
 
 
 @given(

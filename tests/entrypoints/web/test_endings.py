@@ -38,6 +38,16 @@ async def test_what_has_no_end_says_what_a_day_costs_and_can_be_given_one(admin:
     assert (await herd.instances.get(it.id)).lease_term is None
 
 
+async def test_the_end_of_a_stopped_one_is_no_stop(admin: Browser, herd: Herd) -> None:
+    it = await herd.settle(await herd.launch(disk_gb=260))
+    page = f"/instances/{it.id}"
+    await herd.change_goal.stop(it.id)
+    await herd.run_for(timedelta(minutes=5))
+    assert "its disk costs $1.00 a day until somebody deletes it" in await admin.text(page)
+    await admin.send(f"{page}/lease", hours="4")
+    assert "It is stopped already; its lease ends <time" in await admin.text(page)
+
+
 async def test_an_end_that_the_page_does_not_offer_is_refused(admin: Browser, herd: Herd) -> None:
     it = await herd.settle(await herd.launch())
     assert (await admin.send(f"/instances/{it.id}/lease", hours="1e9")).status_code == 400

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
+from datetime import datetime, timedelta
+from decimal import ROUND_DOWN, Decimal
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
@@ -13,10 +13,8 @@ from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import keeps_machine
 
 ZERO_USD = Decimal(0)
-HOUR_S = Decimal(3600)
-COST_UNIT = Decimal("0.0001")
-# Rates of the meter are in nano-dollars an hour.
-NANO = 1_000_000_000
+NANO_USD = Decimal("0.000000001")
+HOUR_MICROS = timedelta(hours=1) // timedelta(microseconds=1)
 
 
 @fast_init
@@ -55,7 +53,7 @@ def holds_gpus(instance: Instance) -> bool:
 def _runs_by_meter(instance: Instance) -> bool:
     """Tell whether more than its disk is paid for: nobody looks after the machine of a failed instance."""
     cost = instance.cost
-    return cost.at is None or cost.rate > instance.disk_hourly_usd * NANO
+    return cost.at is None or cost.rate * NANO_USD > instance.disk_hourly_usd
 
 
 def hourly_usd(instance: Instance) -> Decimal | None:
@@ -77,12 +75,16 @@ def hourly_usd_now(instance: Instance) -> Decimal:
 
 
 def cost_until_end(instance: Instance, now: datetime) -> Decimal | None:
-    """Return what it costs until its lease ends, as far as that is known."""
-    price, term = hourly_usd(instance), instance.lease_term
+    """Return what it costs until its lease ends if it stays as it is, as far as that is known."""
+    # Nobody knows whether what is stopped will be started before then.
+    is_at_rest = instance.rental is not None and not holds_gpus(instance)
+    price = hourly_usd_now(instance) if is_at_rest else hourly_usd(instance)
+    term = instance.lease_term
     if price is None or term is None:
         return None
-    seconds = Decimal(str(max(0.0, (term.ends_at - now).total_seconds())))
-    return (price * seconds / HOUR_S).quantize(COST_UNIT)
+    left = max(timedelta(0), term.ends_at - now)
+    hours = Decimal(left // timedelta(microseconds=1)) / HOUR_MICROS
+    return (price * hours).quantize(NANO_USD, ROUND_DOWN)
 
 
 def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:

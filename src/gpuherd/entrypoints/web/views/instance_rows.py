@@ -83,6 +83,12 @@ def price_of(it: Instance) -> Decimal | None:
     return it.hourly_usd
 
 
+def daily_price_of(it: Instance) -> Decimal | None:
+    """Return what a day costs if it stays as it is: of a stopped one the disk only."""
+    price = hourly_usd_now(it) if it.status is Status.EXITED else it.hourly_usd
+    return None if price is None else price * HOURS_A_DAY
+
+
 def moving_since(it: Instance) -> datetime:
     """Return when what is going on was asked for."""
     return it.operation.requested_at if it.operation else it.created_at

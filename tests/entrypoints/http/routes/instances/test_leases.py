@@ -54,6 +54,15 @@ async def test_a_new_end_counts_from_now_and_tells_what_it_costs(
     assert (await api.get(f"/api/instances/{leased.id}")).json()["lease"] is None
 
 
+async def test_a_stopped_one_costs_its_disk_until_the_end(
+    api: httpx.AsyncClient, herd: Herd, leased: Instance
+) -> None:
+    await herd.change_goal.stop(leased.id)
+    await herd.run_for(timedelta(minutes=5))
+    reply = await api.post(f"/api/instances/{leased.id}/lease", json={"seconds": 7200})
+    assert reply.json()["costUntilEnd"] == "0"
+
+
 async def test_after_the_end_it_is_refused(api: httpx.AsyncClient, herd: Herd, leased: Instance) -> None:
     sooner = await api.post(f"/api/instances/{leased.id}/lease", json={"seconds": 60})
     assert sooner.status_code == 200, sooner.text

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import Gpuherd, Lease, LeaseChanged
+from gpuherd.client import Gpuherd, Instance, Lease, LeaseChanged
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
@@ -48,7 +48,7 @@ def lease(
         it = find(herd, name_or_id)
         changed = herd.instances.remove_lease(it) if wanted is None else herd.instances.set_lease(it, wanted)
         if output.for_people:
-            output.out.print(_sentence(it.name, changed, cli.clock.now()), soft_wrap=True)
+            output.out.print(_sentence(it, changed, cli.clock.now()), soft_wrap=True)
         else:
             output.answer(changed.raw, changed.instance_id)
 
@@ -81,9 +81,14 @@ def _seconds(span: str | None) -> int | None:
         raise typer.BadParameter(str(error)) from error
 
 
-def _sentence(name: str, it: LeaseChanged, now: datetime) -> str:
-    if it.ends_at is None:
-        return f"{safe(name)} has no end: it runs until somebody stops it"
-    cost = "" if it.cost_until_end is None else f", and costs {usd(it.cost_until_end)} until then"
-    what = "deleted" if it.then == "delete" else "stopped"
-    return f"{safe(name)} is {what} {when(it.ends_at, now)}{cost}"
+def _sentence(it: Instance, changed: LeaseChanged, now: datetime) -> str:
+    name, is_stopped = safe(it.name), it.status == "exited"
+    if changed.ends_at is None:
+        return f"{name} has no end: {'once started, ' if is_stopped else ''}it runs until somebody stops it"
+    end, cost = when(changed.ends_at, now), changed.cost_until_end
+    costs = None if cost is None else f"costs {usd(cost) if cost else 'nothing'} until then"
+    if is_stopped and changed.then == "stop":
+        said = f"{name} is stopped already; its lease ends {end}"
+        return said if costs is None else f"{said}, and it {costs}"
+    said = f"{name} is {'deleted' if changed.then == 'delete' else 'stopped'} {end}"
+    return said if costs is None else f"{said}, and {costs}"

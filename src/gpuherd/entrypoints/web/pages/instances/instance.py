@@ -67,7 +67,8 @@ async def show(request: Request) -> Response:
         unused_rule=it.terms.silence or it.terms.idle,
         can_lease=it.goal is not Goal.DELETED and it.status not in TERMINAL_STATUSES,
         lease_hours=LEASE_HOURS,
-        daily_usd=None if row.hourly_usd is None else row.hourly_usd * instance_rows.HOURS_A_DAY,
+        is_stopped=it.status is Status.EXITED,
+        daily_usd=instance_rows.daily_price_of(it),
     )
 
 
