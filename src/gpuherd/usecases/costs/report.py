@@ -29,9 +29,12 @@ class ReportCosts:
     costs: Costs
     clock: Clock
 
-    async def __call__(self, period: Period, by: GroupBy, label: str, caller: Caller) -> PeriodCosts:
+    async def __call__(
+        self, period: Period, by: GroupBy, label: str, caller: Caller, now: datetime | None = None
+    ) -> PeriodCosts:
+        """Sum it up. A period that ends at `now` goes on, and today is a day of it."""
         query = CostQuery(period, by, label, owner=caller.owner)
-        now = self.clock.now()
+        now = now or self.clock.now()
         report = await self.costs.report(query, now)
         billed = await self._billed(period, now) if caller.sees_all else None
         return PeriodCosts(query, report, billed)

@@ -28,8 +28,10 @@ router = APIRouter(prefix="/api", tags=["costs"])
 async def report(request: Request) -> Response:
     """Sum up what a period has cost so far. `from`, `to`: days or moments; `groupBy`: also `label:KEY`."""
     plane = plane_of(request)
-    period, grouping = cost_query(Query(request), plane.clock.now())
-    found = await plane.costs.report(period, grouping.by, grouping.label, caller_of(request))
+    # The clock is read once: without `to` a period ends now, and by a later now it would have ended already.
+    now = plane.clock.now()
+    period, grouping = cost_query(Query(request), now)
+    found = await plane.costs.report(period, grouping.by, grouping.label, caller_of(request), now)
     return json_reply(describe_costs(found.query, found.report, found.billed))
 
 
