@@ -59,7 +59,8 @@ class CostGroup:
     value: str | None
     amount: int
     doubt: int
-    # What its spans that go on cost an hour, whatever the period.
+    # What its spans that go on cost an hour, whatever the period; for that alone it is in none but one that
+    # holds now.
     hourly_now: int
     instances: int
     # Of the instance, where it is instances that are told apart.

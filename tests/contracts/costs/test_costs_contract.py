@@ -184,8 +184,24 @@ async def test_a_period_ahead_costs_nothing_yet(store):
     ahead = Period(NOON + 48 * HOUR, NOON + 96 * HOUR)
     for by in GroupBy:
         found = await report(store, by, ahead)
-        assert (found.amount, found.doubt) == (0, 0)
+        assert (found.amount, found.doubt, found.groups) == (0, 0, ())
         assert found.hourly_now == USD
+
+
+async def test_in_a_period_that_is_over_is_only_what_cost_something_then(store):
+    await store.write_spans([span(), span("m-bob", NOON - 24 * HOUR), span("m-other")], SUBJECTS)
+    before = Period(NOON - 48 * HOUR, NOON - 12 * HOUR)
+    for by in GroupBy:
+        found = await report(store, by, before, label="team")
+        assert [(it.amount, it.instances) for it in found.groups] == [(12 * USD, 1)], by
+        assert found.hourly_now == 3 * USD
+        assert (await report(store, by, Period(NOON - 96 * HOUR, before.begin), label="team")).groups == ()
+
+
+async def test_what_has_only_just_begun_is_in_a_period_up_to_now(store):
+    await store.write_spans([span()], SUBJECTS)
+    (found,) = (await report(store, GroupBy.INSTANCE, Period(NOON - HOUR, NOON), now=NOON)).groups
+    assert (found.value, found.amount, found.hourly_now, found.instances) == ("inst_ada", 0, USD, 1)
 
 
 async def test_what_is_not_known_to_the_second_is_stated(store):

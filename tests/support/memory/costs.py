@@ -87,7 +87,8 @@ class MemoryCosts:
                 failed += share.amount if self._failed(row.subject) else 0
                 if query.by is GroupBy.INSTANCE and value is not None:
                     names[value] = row.subject.name
-                if row.subject.instance_id is not None and share != NO_SHARE:
+                goes_on = row.span.ended is None and part.goes_on_at(now)
+                if row.subject.instance_id is not None and (share != NO_SHARE or goes_on):
                     instances[value].add(row.subject.instance_id)
             if row.span.ended is None:
                 today = now.astimezone(UTC).date().isoformat()
@@ -103,7 +104,7 @@ class MemoryCosts:
                 names.get(it, ""),
             )
             for it in {*groups, *hourly}
-            if groups[it] != NO_SHARE or hourly[it]
+            if groups[it] != NO_SHARE or (query.period.goes_on_at(now) and hourly[it])
         ]
         by_day = query.by is GroupBy.DAY
         found.sort(key=lambda it: (0 if by_day else -it.amount, it.value is None, it.value or ""))

@@ -19,6 +19,10 @@ class Period(NamedTuple):
     begin: datetime
     end: datetime
 
+    def goes_on_at(self, now: datetime) -> bool:
+        """Tell whether what goes on now is a part of it; one that was asked for up to now ends now."""
+        return self.begin <= now <= self.end
+
     def overlap(self, lo: datetime, hi: datetime) -> timedelta:
         """Return how much of the time from `lo` to `hi` lies in it."""
         return max(NOTHING, min(hi, self.end) - max(lo, self.begin))

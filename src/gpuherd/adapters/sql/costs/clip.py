@@ -24,6 +24,8 @@ def moment(name: str) -> Number:
 
 BEGIN, END = moment("period_begin"), moment("period_end")
 NOW, SEEN_AT = moment("now_at"), moment("seen_at")
+# The same as `Period.goes_on_at`.
+PERIOD_GOES_ON = sa.and_(BEGIN <= NOW, NOW <= END)
 
 
 def moments(period: Period, now: datetime, seen_at: datetime) -> dict[str, int]:

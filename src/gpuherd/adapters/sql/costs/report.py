@@ -4,7 +4,7 @@ part of a day at the border of a period, is computed from spans."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from gpuherd.adapters.sql.costs.statements import (
     centres,
     day_sums,
     ended_sums,
+    hourly_sum,
     open_sums,
     parameters,
     spans,
@@ -89,8 +90,9 @@ def make_report(connection: sa.Connection, query: CostQuery, now: datetime) -> C
     if query.by is GroupBy.DAY:
         counts = _instances_by_day(connection, query, now)
     else:
-        counts = _instances(connection, query)
-    named = [it for it in sums.groups if sums.groups[it] != NO_SHARE or sums.hourly[it]]
+        counts = _instances(connection, query, now)
+    goes_on = query.period.goes_on_at(now)
+    named = [it for it in sums.groups if sums.groups[it] != NO_SHARE or (goes_on and sums.hourly[it])]
     groups = [
         CostGroup(it, sums.groups[it].amount, sums.groups[it].doubt, sums.hourly[it], counts.get(it, 0))
         for it in named
@@ -116,8 +118,12 @@ def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at
     values = parameters(query) | clip.moments(query.period, now, seen_at)
     rows = connection.execute(statement, values).all()
     sums = rows[0] if rows else None
-    counts = _instances(connection, query)
-    names = _names(connection, [it.grouped for it in rows]) if query.by is GroupBy.INSTANCE else {}
+    names: dict[str | None, str] = {}
+    if query.by is GroupBy.INSTANCE:
+        counts: Mapping[str | None, int] = {it.grouped: 1 for it in rows if it.grouped is not None}
+        names = _names(connection, [it.grouped for it in rows])
+    else:
+        counts = _instances(connection, query, now)
     groups = [
         CostGroup(
             it.grouped,
@@ -133,7 +139,7 @@ def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at
     return CostReport(
         amount=0 if sums is None else int(sums.all_amount),
         doubt=0 if sums is None else int(sums.all_doubt),
-        hourly_now=0 if sums is None else int(sums.all_hourly),
+        hourly_now=int(connection.execute(hourly_sum(query.owner is not None), values).scalar_one()),
         by_kind={kind: 0 if sums is None else int(getattr(sums, f"all_{kind}")) for kind in CostKind},
         waste=Waste(
             unbound=0 if sums is None else int(sums.all_unbound),
@@ -207,22 +213,15 @@ def _subjects(query: CostQuery) -> sa.FromClause:
     return centres(query.by, ledger_subject, ledger_subject.c.centre_id)
 
 
-def _instances(connection: sa.Connection, query: CostQuery) -> dict[str | None, int]:
+def _instances(connection: sa.Connection, query: CostQuery, now: datetime) -> dict[str | None, int]:
     """Count the instances that cost anything in the period, by value."""
-    if query.by is GroupBy.INSTANCE:
-        return _Ones()
     value = value_of(query.by)
     counted: dict[str | None, int] = defaultdict(int)
-    for when in (ledger_subject.c.last_at.is_(None), ledger_subject.c.last_at > query.period.begin):
+    for there in instances_in(query.period, now):
         statement = (
             sa.select(value.label("grouped"), sa.func.count().label("instances"))
             .select_from(_subjects(query))
-            .where(
-                when,
-                ledger_subject.c.first_at < query.period.end,
-                ledger_subject.c.instance_id.is_not(None),
-                *whose(query),
-            )
+            .where(there, *whose(query))
             .group_by("grouped")
         )
         for row in connection.execute(statement, parameters(query)):
@@ -230,11 +229,15 @@ def _instances(connection: sa.Connection, query: CostQuery) -> dict[str | None, 
     return counted
 
 
-class _Ones(dict[str | None, int]):
-    """One for each instance, none for what is nobody's."""
-
-    def get(self, key: str | None, default: Any = None) -> int:
-        return 0 if key is None else 1
+def instances_in(period: Period, now: datetime) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield the conditions of instances that cost anything in a period: each is one question, or no index
+    would do for either."""
+    subject = ledger_subject.c
+    began = sa.and_(subject.first_at < period.end, subject.instance_id.is_not(None))
+    yield sa.and_(subject.last_at > period.begin, began)
+    # What goes on has cost nothing yet of a time that has not come.
+    if period.begin <= now:
+        yield sa.and_(subject.last_at.is_(None), began)
 
 
 def _instances_by_day(connection: sa.Connection, query: CostQuery, now: datetime) -> dict[str | None, int]:

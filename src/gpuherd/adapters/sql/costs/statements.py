@@ -25,7 +25,7 @@ BY_SPAN = frozenset({GroupBy.INSTANCE, GroupBy.LINEAGE})
 _IS_BOUND = cost_centre.c.owner.is_not(None)
 _ZERO = clip.number(0)
 # What each group has, and all groups together.
-_SUMMED = ("amount", "doubt", "after_end", "hourly", "unbound", *CostKind)
+_SUMMED = ("amount", "doubt", "after_end", "unbound", *CostKind)
 
 
 def parameters(query: CostQuery) -> dict[str, Any]:
@@ -133,6 +133,14 @@ def open_sums(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
 
 
 @cache
+def hourly_sum(is_owned: bool) -> sa.Select[Any]:
+    """Sum up what all that goes on costs an hour."""
+    source = meter.join(cost_centre, cost_centre.c.id == meter.c.centre_id) if is_owned else meter
+    rates = sa.func.coalesce(sa.func.sum(meter.c.rate_nusd_h), 0)
+    return sa.select(rates).select_from(source).where(IS_OPEN, *whose_costs(is_owned))
+
+
+@cache
 def sums_by_span(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
     """Sum up by what only spans know: the dearest `groups_max`, each row with the sums and number of all."""
     if by is GroupBy.INSTANCE:
@@ -176,7 +184,13 @@ def sums_by_span(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
     groups = (
         sa.select(part.grouped, *(it.label(name) for name, it in sums.items()))
         .group_by(part.grouped)
-        .having(sa.or_(*(sums[it] != _ZERO for it in ("amount", "doubt", "after_end", "hourly"))))
+        .having(
+            sa.or_(
+                *(sums[it] != _ZERO for it in ("amount", "doubt", "after_end")),
+                # What goes on now is in no other time than now.
+                sa.and_(sums["hourly"] != _ZERO, clip.PERIOD_GOES_ON),
+            )
+        )
         .subquery("groups")
     )
     return (
