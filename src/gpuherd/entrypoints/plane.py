@@ -26,6 +26,7 @@ from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.costs.leftovers import ListLeftovers
+from gpuherd.usecases.costs.list_label_keys import ListLabelKeys
 from gpuherd.usecases.costs.read_balance import ReadBalance
 from gpuherd.usecases.costs.reconcile import ReconcileDay
 from gpuherd.usecases.costs.report import ReportCosts
@@ -120,6 +121,7 @@ class CostServices:
     """What the outside may ask about money."""
 
     report: ReportCosts
+    label_keys: ListLabelKeys
     leftovers: ListLeftovers
     balance: ReadBalance
     reconcile: ReconcileDay

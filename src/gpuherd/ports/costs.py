@@ -38,6 +38,8 @@ class GroupBy(StrEnum):
 
 # A report is read at once, not page by page.
 GROUPS_MAX = 1000
+# More keys than this nobody chooses from.
+LABEL_KEYS_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,12 @@ class Costs(Protocol):
 
     async def report(self, query: CostQuery, now: datetime) -> CostReport:
         """Sum up a period; what goes on is counted up to `now`."""
+        ...
+
+    async def label_keys(self, period: Period, now: datetime, owner: str | None = None) -> Sequence[str]:
+        """Return the keys of the labels of instances that cost anything in a period (of an owner).
+
+        Those of the most instances come first; at most `LABEL_KEYS_MAX`."""
         ...
 
     async def open_spans(

@@ -155,6 +155,22 @@ async def test_a_report_is_divided_by_what_is_asked_for(store, by, label, values
     assert named == 2
 
 
+async def test_the_label_keys_of_a_period_are_those_of_all_who_cost_something_in_it(store):
+    third = replace(ADAS, cloud_id="m-third", instance_id="inst_third", labels={"tier": "y", "alone": "1"})
+    spans = [span(hours=1), span("m-bob", NOON - 24 * HOUR), span("m-other"), span("m-third", hours=2)]
+    await store.write_spans(spans, {**SUBJECTS, "m-third": third})
+
+    async def keys(period: Period, owner: str | None = None) -> list[str]:
+        return list(await store.costs.label_keys(period, NOON + 5 * HOUR, owner))
+
+    assert await keys(MONTH) == ["team", "tier", "alone"], "the most used first"
+    assert await keys(MONTH, "key-ada") == ["alone", "team", "tier"]
+    assert await keys(Period(NOON - 12 * HOUR, NOON)) == ["team", "tier"], "what has begun later is not there"
+    assert await keys(Period(NOON + 3 * HOUR, NOON + 4 * HOUR)) == ["team", "tier"], "nor what has ended"
+    assert await keys(Period(NOON - 48 * HOUR, NOON - 30 * HOUR)) == []
+    assert await keys(Period(NOON + 48 * HOUR, NOON + 96 * HOUR)) == []
+
+
 async def test_an_owner_sees_only_what_that_key_pays_for(store):
     await store.write_spans([span(hours=1), span("m-bob"), span("m-other")], SUBJECTS)
     found = await report(store, owner="key-ada")

@@ -55,6 +55,18 @@ async def test_everything_of_the_month_is_on_one_page(admin: Browser, herd: Herd
     assert "<title>2026-01-01: $5.00</title>" in page
 
 
+async def test_a_label_is_there_as_long_as_its_month_although_its_last_instance_has_ended(
+    admin: Browser, herd: Herd
+) -> None:
+    now = herd.clock.now()
+    await herd.clock.sleep(6 * 3600)
+    mine = {"instance_id": "inst_1", "owner": "admin", "labels": {"team": "nlp"}, "name": "trainer"}
+    await meter(herd, "m1", now, 2, usd="0.5", **mine)  # type: ignore[arg-type]
+    page = await admin.text("/money")
+    assert '<th scope="col">team</th>' in page
+    assert '<td class="name">nlp</td><td class="num">$1.00</td>' in page
+
+
 async def test_the_bill_stands_beside_the_meter(admin: Browser, herd: Herd) -> None:
     await spend(herd)
     billing = FakeBilling.instead_of(herd)

@@ -27,6 +27,7 @@ from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.ports.costs import (
+    LABEL_KEYS_MAX,
     BilledDay,
     CostGroup,
     CostQuery,
@@ -120,6 +121,17 @@ class MemoryCosts:
             groups=tuple(found[:shown]),
             groups_left_out=max(0, len(found) - shown),
         )
+
+    async def label_keys(self, period: Period, now: datetime, owner: str | None = None) -> Sequence[str]:
+        there = {
+            row.subject.instance_id: row.subject.labels
+            for row in self._rows(owner)
+            if row.subject.instance_id is not None
+            and row.span.began.lo < period.end
+            and (row.span.ended.hi > period.begin if row.span.ended else period.begin <= now)
+        }
+        counted = Counter(key for labels in there.values() for key in labels)
+        return sorted(counted, key=lambda it: (-counted[it], it))[:LABEL_KEYS_MAX]
 
     async def open_spans(
         self, owner: str | None = None, *, kind: CostKind | None = None

@@ -7,6 +7,7 @@ from gpuherd.bootstrap.ports import Ports
 from gpuherd.entrypoints.plane import CostServices
 from gpuherd.usecases.costs.events import CostEvents
 from gpuherd.usecases.costs.leftovers import ListLeftovers
+from gpuherd.usecases.costs.list_label_keys import ListLabelKeys
 from gpuherd.usecases.costs.read_balance import ReadBalance
 from gpuherd.usecases.costs.reconcile import ReconcileDay
 from gpuherd.usecases.costs.report import ReportCosts
@@ -23,6 +24,7 @@ def build_costs(ports: Ports, cost_events: CostEvents) -> CostServices:
     stores, billing, clock = ports.stores, ports.billing, ports.clock
     return CostServices(
         report=ReportCosts(stores.costs, clock),
+        label_keys=ListLabelKeys(stores.costs, clock),
         leftovers=ListLeftovers(stores.costs, stores.instances, billing, clock),
         balance=ReadBalance(billing, stores.costs, clock),
         reconcile=ReconcileDay(stores.costs, billing, cost_events, clock),

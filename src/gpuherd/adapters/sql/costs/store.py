@@ -8,6 +8,7 @@ from datetime import date, datetime
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.costs.label_keys import read_label_keys
 from gpuherd.adapters.sql.costs.report import make_report, metered_sums
 from gpuherd.adapters.sql.costs.rows import span_of, subject_of
 from gpuherd.adapters.sql.costs.write import write_spans
@@ -39,6 +40,9 @@ class SqlCosts:
 
     async def report(self, query: CostQuery, now: datetime) -> CostReport:
         return await self._database.read(lambda c: make_report(c, query, now))
+
+    async def label_keys(self, period: Period, now: datetime, owner: str | None = None) -> Sequence[str]:
+        return await self._database.read(lambda c: read_label_keys(c, period, now, owner))
 
     async def open_spans(
         self, owner: str | None = None, *, kind: CostKind | None = None

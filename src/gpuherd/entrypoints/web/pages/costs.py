@@ -26,7 +26,6 @@ from gpuherd.entrypoints.web.views.costs import (
     day_chart,
     drift_lines,
     group_bars,
-    label_keys,
     waste_lines,
 )
 from gpuherd.ports.costs import CostReport, GroupBy
@@ -49,7 +48,7 @@ async def show(request: Request) -> Response:
     days = Period(day_start(now) - timedelta(days=CHART_DAYS - 1), day_start(now) + timedelta(days=1))
     by_day = await _report(plane, caller, days, GroupBy.DAY)
     this_month = await _report(plane, caller, month, GroupBy.KEY)
-    keys = label_keys(it.instance for it in await plane.overview.live(caller))
+    keys = await plane.costs.label_keys(month, caller)
     label = request.query_params.get("label", keys[0] if keys else "")[:LABEL_MAX]
     leftovers = describe_leftovers(await plane.costs.leftovers(caller))
     return page(

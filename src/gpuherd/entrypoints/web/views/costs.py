@@ -3,7 +3,6 @@ told apart, and nothing is lost on those who cannot see them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -11,7 +10,6 @@ from decimal import Decimal
 
 from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.costs.reconcile import ComparedDay
-from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.costs import CostGroup, CostReport
 
 BAR_WIDTH = 260
@@ -144,12 +142,6 @@ def drift_lines(days: Iterable[ComparedDay]) -> tuple[DriftLine, ...]:
         for it in days
         if (billed := it.billed) is not None
     )
-
-
-def label_keys(fleet: Iterable[Instance]) -> tuple[str, ...]:
-    """Return the keys of labels in use, the most frequent first."""
-    counted = Counter(key for it in fleet for key in it.labels)
-    return tuple(key for key, _ in sorted(counted.items(), key=lambda it: (-it[1], it[0])))
 
 
 def _part(amount: Decimal, most: Decimal, length: int) -> int:
