@@ -77,6 +77,21 @@ async def test_the_bill_stands_beside_the_meter(admin: Browser, herd: Herd) -> N
     assert "+$3.145" in page
 
 
+async def test_a_day_whose_bill_cannot_be_whole_yet_is_not_judged(admin: Browser, herd: Herd) -> None:
+    await spend(herd)
+    billing = FakeBilling.instead_of(herd)
+    billing.rows = [charge("m1", herd.clock.now() - 20 * HOUR, "4.6")]
+    await herd.plane.costs.reconcile(date(2025, 12, 31))
+    page = await admin.text("/money")
+    assert "not whole yet" in page
+    assert "look at it" not in page
+    await herd.clock.sleep(3 * 3600)
+    await herd.plane.costs.reconcile(date(2025, 12, 31))
+    page = await admin.text("/money")
+    assert "not whole yet" not in page
+    assert "look at it" in page
+
+
 async def test_a_provider_that_does_not_answer_leaves_a_gap_and_no_error(admin: Browser, herd: Herd) -> None:
     billing = FakeBilling.instead_of(herd)
     billing.error = CloudUnavailable("no answer")

@@ -60,6 +60,11 @@ class ComparedDay:
     fetched_at: datetime | None
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the bill surely had all its rows when it was read; before, a difference means nothing."""
+        return self.fetched_at is not None and is_settled(self.day, self.fetched_at)
+
+    @property
     def metered(self) -> int:
         return sum(it.metered for it in self.lines)
 

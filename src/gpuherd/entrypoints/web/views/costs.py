@@ -75,6 +75,8 @@ class DriftLine:
     metered: Decimal
     billed: Decimal
     drift: Decimal
+    # Whether it can be judged: the rows of the last hours come late.
+    is_settled: bool
     is_drifting: bool
 
 
@@ -137,6 +139,7 @@ def drift_lines(days: Iterable[ComparedDay]) -> tuple[DriftLine, ...]:
             metered=usd_of(it.metered),
             billed=usd_of(billed),
             drift=usd_of(it.metered - billed),
+            is_settled=it.is_settled,
             is_drifting=any(line.is_drifting for line in it.lines),
         )
         for it in days
