@@ -28,6 +28,7 @@ from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.costs.leftovers import ListLeftovers
 from gpuherd.usecases.costs.list_label_keys import ListLabelKeys
 from gpuherd.usecases.costs.read_balance import ReadBalance
+from gpuherd.usecases.costs.read_hourly_now import ReadHourlyNow
 from gpuherd.usecases.costs.reconcile import ReconcileDay
 from gpuherd.usecases.costs.report import ReportCosts
 from gpuherd.usecases.events.event_stream import EventFeed
@@ -122,6 +123,7 @@ class CostServices:
 
     report: ReportCosts
     label_keys: ListLabelKeys
+    hourly_now: ReadHourlyNow
     leftovers: ListLeftovers
     balance: ReadBalance
     reconcile: ReconcileDay

@@ -155,8 +155,8 @@ class Costs(Protocol):
         kind."""
         ...
 
-    async def hourly_now(self) -> int:
-        """Return what all that goes on costs an hour: one sum, however many spans there are."""
+    async def hourly_now(self, owner: str | None = None) -> int:
+        """Return what all that goes on (of an owner) costs an hour: one sum, however many spans there are."""
         ...
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:

@@ -305,6 +305,7 @@ async def test_open_spans_of_one_kind_and_the_sum_of_all(store):
     assert (disk.span.cloud_id, disk.span.kind) == ("m-bob", CostKind.DISK)
     assert await store.costs.open_spans("key-ada", kind=CostKind.DISK) == []
     assert await store.costs.hourly_now() == 3 * USD
+    assert [await store.costs.hourly_now(f"key-{it}") for it in ("ada", "bob")] == [0, 2 * USD]
 
 
 async def test_an_instance_that_was_never_usable_is_waste_once_it_is_over(store):

@@ -10,6 +10,7 @@ from decimal import Decimal
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.budgets.budget import BudgetScope, ScopeKind
 from gpuherd.domain.budgets.calendar import BudgetPeriod
+from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.views.costs import day_chart
@@ -53,6 +54,22 @@ async def test_everything_of_the_month_is_on_one_page(admin: Browser, herd: Herd
     assert "40.0 %" in page
     assert re.search(r'role="img" aria-label="What each day has cost[^"]+dearest \$5\.00', page)
     assert "<title>2026-01-01: $5.00</title>" in page
+
+
+async def test_the_overview_tells_the_same_that_goes_on_as_money(
+    admin: Browser, signed_in: Callable[[str], Awaitable[Browser]], herd: Herd
+) -> None:
+    now = herd.clock.now()
+    await meter(herd, "m1", now, usd="0.5", instance_id="inst_1", owner="admin")
+    await meter(herd, "m2", now, usd="0.2", name="somebody-elses")
+    await meter(herd, "vol-1", now, usd="0.05", kind=CostKind.VOLUME)
+    assert numbers(await admin.text("/money"))["Goes on"] == "$0.75/h"
+    page = await admin.text("/")
+    assert numbers(page)["Costs now"] == "$0.75/h"
+    assert "volumes and machines of nobody included" in page
+    others = await (await signed_in("read")).text("/")
+    assert numbers(others)["Costs now"] == "$0.00/h"
+    assert "machines of nobody" not in others
 
 
 async def test_a_label_is_there_as_long_as_its_month_although_its_last_instance_has_ended(

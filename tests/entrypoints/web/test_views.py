@@ -29,7 +29,14 @@ from gpuherd.entrypoints.web.views import formatting
 from gpuherd.entrypoints.web.views.alerts import alerts_of
 from gpuherd.entrypoints.web.views.api_reference import chapters_of
 from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
-from gpuherd.entrypoints.web.views.instance_rows import can_start, can_stop, cost_of, is_moving, row_of
+from gpuherd.entrypoints.web.views.instance_rows import (
+    can_start,
+    can_stop,
+    cost_at,
+    daily_price_of,
+    is_moving,
+    row_of,
+)
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
 from gpuherd.entrypoints.web.views.price_chart import BAR_WIDTH, price_groups
 from gpuherd.entrypoints.web.views.status_history import WIDTH, cost_so_far, status_spans
@@ -107,20 +114,20 @@ class TestVisible:
 
 
 class TestInstanceRows:
-    def test_all_together_cost_what_their_running_machines_do(self) -> None:
-        instances = [
-            a_running_instance(1),
-            a_running_instance(2, wish=Wish("RTX 4090 24GB", "101", gpu_num=2)),
-            a_running_instance(3, status=Status.EXITED),
-            an_instance(4),
-        ]
-        cost = cost_of(instances)
-        assert (cost.hourly_usd, cost.daily_usd) == (Decimal("1.05"), Decimal("25.20"))
+    def test_what_goes_on_would_cost_so_much_if_nothing_changed(self) -> None:
+        cost = cost_at(Decimal("1.05"))
+        assert (cost.hourly_usd, cost.daily_usd, cost.monthly_usd) == (
+            Decimal("1.05"),
+            Decimal("25.20"),
+            Decimal("766.50"),
+        )
 
-    def test_a_stopped_one_still_costs_its_disk(self) -> None:
+    def test_the_price_of_a_stopped_one_is_what_it_costs_while_it_runs_and_a_day_of_it_is_its_disk(
+        self,
+    ) -> None:
         stopped = a_running_instance(1, status=Status.EXITED, disk_hourly_usd=Decimal("0.05"))
-        assert cost_of([stopped]).hourly_usd == Decimal("0.05")
-        assert row_of(stopped).hourly_usd == Decimal("0.40"), "while it runs"
+        assert row_of(stopped).hourly_usd == Decimal("0.40")
+        assert daily_price_of(stopped) == Decimal("1.20")
 
     def test_a_row_says_what_was_rented(self) -> None:
         row = row_of(a_running_instance(1, wish=Wish("RTX 4090 24GB", "101", gpu_num=2), labels={"a": "b"}))

@@ -140,8 +140,8 @@ class MemoryCosts:
         rows.sort(key=lambda it: (it.span.cloud_id, it.span.kind))
         return [OpenSpan(it.span, it.subject) for it in rows]
 
-    async def hourly_now(self) -> int:
-        return sum(it.span.rate.nano_usd for it in self._rows(None) if it.span.ended is None)
+    async def hourly_now(self, owner: str | None = None) -> int:
+        return sum(it.span.rate.nano_usd for it in self._rows(owner) if it.span.ended is None)
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
         rows = self._rows(owner)

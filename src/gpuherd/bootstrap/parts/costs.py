@@ -9,6 +9,7 @@ from gpuherd.usecases.costs.events import CostEvents
 from gpuherd.usecases.costs.leftovers import ListLeftovers
 from gpuherd.usecases.costs.list_label_keys import ListLabelKeys
 from gpuherd.usecases.costs.read_balance import ReadBalance
+from gpuherd.usecases.costs.read_hourly_now import ReadHourlyNow
 from gpuherd.usecases.costs.reconcile import ReconcileDay
 from gpuherd.usecases.costs.report import ReportCosts
 
@@ -25,6 +26,7 @@ def build_costs(ports: Ports, cost_events: CostEvents) -> CostServices:
     return CostServices(
         report=ReportCosts(stores.costs, clock),
         label_keys=ListLabelKeys(stores.costs, clock),
+        hourly_now=ReadHourlyNow(stores.costs),
         leftovers=ListLeftovers(stores.costs, stores.instances, billing, clock),
         balance=ReadBalance(billing, stores.costs, clock),
         reconcile=ReconcileDay(stores.costs, billing, cost_events, clock),

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.costs.label_keys import read_label_keys
 from gpuherd.adapters.sql.costs.report import make_report, metered_sums
 from gpuherd.adapters.sql.costs.rows import span_of, subject_of
+from gpuherd.adapters.sql.costs.statements import hourly_sum
 from gpuherd.adapters.sql.costs.write import write_spans
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
@@ -49,9 +50,9 @@ class SqlCosts:
     ) -> Sequence[OpenSpan]:
         return await self._database.read(lambda c: _open_spans(c, owner, kind))
 
-    async def hourly_now(self) -> int:
-        query = sa.select(sa.func.coalesce(sa.func.sum(meter.c.rate_nusd_h), 0)).where(IS_OPEN)
-        return await self._database.read(lambda c: int(c.execute(query).scalar_one()))
+    async def hourly_now(self, owner: str | None = None) -> int:
+        query = hourly_sum(owner is not None)
+        return await self._database.read(lambda c: int(c.execute(query, {"owner": owner}).scalar_one()))
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
         whose = [] if owner is None else [cost_centre.c.owner == owner]

@@ -16,7 +16,7 @@ from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.alerts import Alert, alerts_of
-from gpuherd.entrypoints.web.views.instance_rows import Cost, Row, cost_of, is_moving, row_of
+from gpuherd.entrypoints.web.views.instance_rows import Cost, Row, cost_at, is_moving, row_of
 from gpuherd.ports.events import EventFilter
 from gpuherd.resilience.cache import Cache
 
@@ -69,7 +69,8 @@ async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
     moving = [it for it in instances if is_moving(it)]
     usable = [it for it in instances if it.usable]
     return HerdSummary(
-        cost=cost_of(instances),
+        # What the meter says, like Money: no sum of instances has the machines of nobody and the volumes.
+        cost=cost_at(await plane.costs.hourly_now(caller)),
         total=len(instances),
         usable=[row_of(it) for it in usable[:ROWS_SHOWN]],
         usable_total=len(usable),

@@ -1,8 +1,7 @@
-"""Instances as rows, and what they cost together."""
+"""Instances as rows, and what goes on costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +11,6 @@ from gpuherd.domain.instance.lifecycle.goals import RESTARTABLE, STOPPABLE
 from gpuherd.domain.instance.quota import hourly_usd_now
 from gpuherd.entrypoints.web.views.formatting import MOVING, look_of
 
-NOTHING = Decimal(0)
 HOURS_A_DAY, HOURS_A_MONTH = 24, 730
 SETTLED = frozenset({Status.EXITED, Status.DELETED, Status.FAILED})
 
@@ -42,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """What instances cost at this moment, and would cost if nothing changed."""
+    """What goes on costs at this moment, and would cost if nothing changed."""
 
     hourly_usd: Decimal
     daily_usd: Decimal
@@ -99,9 +97,8 @@ def is_moving(it: Instance) -> bool:
     return not it.usable and it.status not in SETTLED
 
 
-def cost_of(instances: Iterable[Instance]) -> Cost:
-    """Return what these cost now: what runs, may run or was kept after a failure, and disks of the rest."""
-    hourly_usd = sum(map(hourly_usd_now, instances), NOTHING)
+def cost_at(hourly_usd: Decimal) -> Cost:
+    """Return what goes on at so much an hour."""
     return Cost(hourly_usd, hourly_usd * HOURS_A_DAY, hourly_usd * HOURS_A_MONTH)
 
 
