@@ -185,6 +185,38 @@ async def test_budgets_are_bars_as_long_as_what_is_spent(visitor: Visitor, site:
         assert (await server.call("DELETE", f"/api/budgets/{budget_id}"))[0] == 200
 
 
+async def test_a_phone_shows_the_words_of_the_chart_and_all_of_a_budget(
+    chromium: Browser, site: Site, admin_state: Any
+) -> None:
+    server = site.server
+    await server.until_settled(await site.rent("on-a-phone"))
+    body = {
+        "name": "pocket money",
+        "scope": {"all": True},
+        "amount": "0.000001",
+        "period": "total",
+        "atLimit": "warn",
+    }
+    status, budget = await server.call("POST", "/api/budgets", body)
+    assert status == 201, budget
+    context, visitor = await visit(chromium, site, viewport={"width": 390, "height": 844}, is_mobile=True)
+    await context.add_cookies(admin_state["cookies"])
+    await visitor.go("/money")
+    await expect(visitor.page.locator("#days .tick").first).to_be_visible()
+    for tick in await visitor.page.locator("#days .tick").all():
+        box = await tick.bounding_box()
+        assert box is not None
+        assert box["height"] >= 10
+    table, state = (
+        visitor.page.locator("#budgets .scroll"),
+        visitor.page.locator("#budgets [data-label=State] .status"),
+    )
+    await expect(state).to_have_text("used up")
+    assert await table.evaluate("it => it.scrollWidth <= it.clientWidth"), "nothing of it is cut off"
+    assert (await server.call("DELETE", f"/api/budgets/{budget['id']}"))[0] == 200
+    await context.close()
+
+
 async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:
     ids = [await site.rent(name) for name in HOSTILE]
     for path in ("/", "/instances", *(f"/instances/{it}" for it in ids)):

@@ -139,7 +139,7 @@ def test_the_dearest_day_fills_the_chart_and_no_bar_leaves_it() -> None:
     assert len(chart.bars) == 30
     assert chart.bars[-1].y == chart.top_y
     assert all(it.y + it.height == chart.axis_y for it in chart.bars)
-    assert all(it.x >= 0 and it.x + it.width <= chart.width for it in chart.bars)
+    assert all(it.x_percent >= 0 and it.x_percent + it.width_percent <= 100 for it in chart.bars)
     assert [it.tick for it in chart.bars if it.tick][-1] == "30."
 
 

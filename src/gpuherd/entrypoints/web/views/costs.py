@@ -14,10 +14,11 @@ from gpuherd.ports.costs import CostGroup, CostReport
 
 BAR_WIDTH = 260
 GROUPS_SHOWN = 12
-CHART_WIDTH, CHART_HEIGHT = 960, 180
+# As wide as there is room, so across it is measured in per cent: what scales a picture scales its words, too.
+CHART_HEIGHT = 180
 # Above the bars, for the dearest day, and below them, for the days.
 TOP_HEIGHT, AXIS_HEIGHT = 16, 18
-GAP = 3
+GAP_PERCENT = 0.3
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,16 @@ class DayBar:
 
     day: date
     usd: Decimal
-    x: int
+    x_percent: float
+    width_percent: float
     y: int
-    width: int
     height: int
     # Shown below the bar; empty where there is no room.
     tick: str
+
+    @property
+    def middle_percent(self) -> float:
+        return round(self.x_percent + self.width_percent / 2, 3)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,6 @@ class DayChart:
 
     bars: tuple[DayBar, ...]
     most_usd: Decimal
-    width: int = CHART_WIDTH
     height: int = CHART_HEIGHT
     top_y: int = TOP_HEIGHT
     axis_y: int = CHART_HEIGHT - AXIS_HEIGHT
@@ -86,13 +90,14 @@ def day_chart(report: CostReport, first: date, last: date) -> DayChart:
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
     amounts = [spent.get(it.isoformat(), Decimal(0)) for it in days]
     most = max(amounts, default=Decimal(0))
-    step, room = CHART_WIDTH // max(1, len(days)), CHART_HEIGHT - AXIS_HEIGHT
+    step, room = 100 / max(1, len(days)), CHART_HEIGHT - AXIS_HEIGHT
+    width = round(step - GAP_PERCENT, 3)
     bars = []
     for n, (day, amount) in enumerate(zip(days, amounts, strict=True)):
         height = _part(amount, most, room - TOP_HEIGHT)
         # The last one always, and every fifth before it.
         tick = f"{day.day}." if (len(days) - 1 - n) % 5 == 0 else ""
-        bars.append(DayBar(day, amount, n * step, room - height, max(1, step - GAP), height, tick))
+        bars.append(DayBar(day, amount, round(n * step, 3), width, room - height, height, tick))
     return DayChart(tuple(bars), most)
 
 
