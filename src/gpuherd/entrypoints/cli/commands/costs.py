@@ -48,6 +48,9 @@ def costs(
     found = run(cli, output, lambda herd: herd.costs.get(begin, end, group_by=by))
     if as_csv:
         typer.echo(csv_text(found), nl=False)
+        if found.groups_left_out:
+            words = f"the dearest {len(found.groups)} are listed; {found.groups_left_out} more are one row"
+            output.note(f"{words}, of kind rest")
     elif not output.for_people:
         output.json(found.raw)
     else:

@@ -19,7 +19,8 @@ from gpuherd.entrypoints.cli.render.tables import Column, table
 BAR_WIDTH = 24
 # A spreadsheet takes what begins with one of these for a formula.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances", "name")
+# The last one tells an empty value from none, and the row of all that were left out from both.
+CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances", "name", "kind")
 
 
 def bar(share: Decimal, *, unicode: bool, width: int = BAR_WIDTH) -> str:
@@ -29,14 +30,30 @@ def bar(share: Decimal, *, unicode: bool, width: int = BAR_WIDTH) -> str:
 
 
 def csv_text(it: Costs) -> str:
-    """Return the groups as comma-separated values, none of which a spreadsheet would take for a formula."""
+    """Return the groups as comma-separated values, none of which a spreadsheet would take for a formula.
+
+    The groups that the server left out are one row, so that each column of amounts adds up to its total.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_FIELDS)
     for group in it.groups:
-        amounts = (f"{amount:f}" for amount in (group.total, group.uncertainty, group.hourly_now))
-        writer.writerow([_cell(group.value), *amounts, group.instances, _cell(group.name)])
+        kind = "none" if group.value is None else "value"
+        its = (group.instances, _cell(group.name), kind)
+        writer.writerow([_cell(group.value), *_amounts(group), *its])
+    if it.groups_left_out:
+        listed = zip(*(_figures(group) for group in it.groups), strict=True)
+        rest = (whole - sum(column) for whole, column in zip(_figures(it), listed, strict=True))
+        writer.writerow(["", *(f"{amount:f}" for amount in rest), "", "", "rest"])
     return text.getvalue()
+
+
+def _figures(it: Costs | CostGroup) -> tuple[Decimal, ...]:
+    return it.total, it.uncertainty, it.hourly_now
+
+
+def _amounts(it: CostGroup) -> list[str]:
+    return [f"{amount:f}" for amount in _figures(it)]
 
 
 def _cell(value: str | None) -> str:
