@@ -20,7 +20,7 @@ def main(name: str, region: str, size_gb: str, path: str = "") -> None:
                 raise
             print(f"{name} is there already")
         for it in herd.volumes.list():
-            print(f"  {it.name}: {it.size_gb} GB in {it.region}, ${it.hourly_price}/h")
+            print(f"  {it.name}: {it.size_gb} GB in {it.region}, ${it.hourly_price:.6f}/h")
             if path and it.name == name:
                 rent_beside(herd, it, path)
 

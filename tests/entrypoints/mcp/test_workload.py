@@ -114,7 +114,7 @@ async def test_volumes_are_listed_with_price_and_region_and_no_more_than_anybody
     assert (len(told["volumes"]), told["cut"]) == (50, True)
     first = told["volumes"][0]
     assert (first["name"], first["region"], first["sizeGb"], first["hourlyPrice"]) == (
-        *("data-00", "US-CA-06", 100, "0.008333"),
+        *("data-00", "US-CA-06", 100, "0.008333333"),
     )
 
 

@@ -74,6 +74,7 @@ class TestWords:
 
     def test_a_price_is_for_an_hour(self) -> None:
         assert formatting.hourly(Decimal("0.35")) == "$0.35/h"
+        assert formatting.hourly(Decimal("0.208333333")) == "$0.20834/h", "as the command line says it"
 
     def test_every_status_has_a_look(self) -> None:
         looks = {it: formatting.look_of(an_instance(status=it)) for it in Status}

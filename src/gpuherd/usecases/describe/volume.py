@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from gpuherd.contract.catalogue import Volume, VolumeList
+from gpuherd.domain.costs.amount import nano_usd, usd_of
 from gpuherd.domain.costs.bill import StorageVolume
-
-# As all prices of an hour: more digits tell nobody anything.
-DIGITS = Decimal("0.000001")
 
 
 def describe_volume(it: StorageVolume) -> Volume:
@@ -19,7 +17,7 @@ def describe_volume(it: StorageVolume) -> Volume:
         name=it.name,
         region=it.region,
         size_gb=it.size_gb,
-        hourly_price=it.hourly_usd.quantize(DIGITS),
+        hourly_price=usd_of(nano_usd(it.hourly_usd)),
     )
 
 

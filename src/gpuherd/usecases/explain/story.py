@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import Any
 
-from gpuherd.contract.codec.values import usd
+from gpuherd.contract.codec.price_text import price_text
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import (
@@ -27,7 +27,6 @@ from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.domain.instance.waiting import WaitingFor
 
 REGIONS_SHOWN_MAX = 5
-CENT, MILLICENT = Decimal("0.01"), Decimal("0.00001")
 # After these the same order is given again.
 TRANSIENT_CODES = frozenset(
     it.code for it in (CloudUnavailable, CircuitOpen, RateLimited, CloudTimeout, KeyRefused)
@@ -231,10 +230,7 @@ def _actor_text(actor: str) -> str:
 
 
 def _money(amount: Decimal) -> str:
-    # Cents at least, a thousandth of one at most, and never less than it costs: a disk's price has no end.
-    amount = amount.quantize(MILLICENT, ROUND_CEILING)
-    cents = amount.quantize(CENT)
-    return f"${cents if cents == amount else usd(amount)} an hour"
+    return f"{price_text(amount)} an hour"
 
 
 def sentence(words: str) -> str:

@@ -106,6 +106,7 @@ def test_a_second_start_is_not_timed_by_the_stamps_of_the_first_life() -> None:
         (Decimal("0.7"), "$0.70/h"),
         (Decimal(2), "$2.00/h"),
         (Decimal("0.12345"), "$0.12345/h"),
+        (Decimal("0.208333333"), "$0.20834/h"),
         (None, ""),
     ],
 )

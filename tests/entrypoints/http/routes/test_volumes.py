@@ -36,9 +36,9 @@ async def test_a_volume_is_made_listed_with_its_price_and_deleted(api: httpx.Asy
     assert reply.status_code == 201
     volume = reply.json()
     # 100 GB at 0.002 USD a day.
-    assert (volume["name"], volume["region"], volume["hourlyPrice"]) == ("data", "US-CA-06", "0.008333")
+    assert (volume["name"], volume["region"], volume["hourlyPrice"]) == ("data", "US-CA-06", "0.008333333")
     listed = (await api.get(VOLUMES)).json()
-    assert listed == {"volumes": [volume], "total": 1, "hourlyTotal": "0.008333"}
+    assert listed == {"volumes": [volume], "total": 1, "hourlyTotal": "0.008333333"}
     assert "volume" in {it["kind"] for it in (await api.get("/api/leftovers")).json()["items"]}
     removed = await api.delete(f"{VOLUMES}/{volume['id']}")
     assert removed.json() == {"id": volume["id"], "removed": True}

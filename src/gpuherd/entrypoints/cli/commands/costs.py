@@ -85,7 +85,7 @@ def leftovers(context: typer.Context, as_json: JsonOption = False, quiet: QuietO
         output.note("nothing costs money now")
     else:
         output.show(leftover_table(found.items, cli.clock.now(), output.out.width))
-        output.note(f"together {usd(found.hourly_total)} an hour")
+        output.note(f"together {usd_an_hour(found.hourly_total)}")
         for said in suggestions(found.items):
             output.note(said, "dim")
 

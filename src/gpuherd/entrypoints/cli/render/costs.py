@@ -11,7 +11,7 @@ from decimal import Decimal
 from rich.table import Table
 
 from gpuherd.client import CostGroup, Costs, Leftover
-from gpuherd.entrypoints.cli.render.amounts import FINE, usd, usd_sure
+from gpuherd.entrypoints.cli.render.amounts import usd, usd_sure
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour, when
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
@@ -107,7 +107,7 @@ def leftover_table(rows: Sequence[Leftover], now: datetime, width: int) -> Table
         Column("NAME", lambda it: it.name or it.id, 0, shrinks_to=14),
         Column(
             "PRICE",
-            lambda it: usd_an_hour(it.hourly_price.quantize(FINE)) if it.hourly_price else "",
+            lambda it: usd_an_hour(it.hourly_price) if it.hourly_price else "",
             2,
             right=True,
         ),

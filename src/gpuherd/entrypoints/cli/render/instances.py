@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import Any, Protocol
 
 from rich.table import Table
 from rich.text import Text
 
 from gpuherd.client import Instance
+from gpuherd.contract.codec.price_text import price_text
 from gpuherd.entrypoints.cli.render.amounts import usd, usd_sure
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
@@ -149,12 +150,7 @@ def ends(it: Instance, now: datetime) -> str:
 
 def usd_an_hour(amount: Decimal | None) -> str:
     """Say a price as people do, or nothing if it is none."""
-    if amount is None:
-        return ""
-    # Prices go down to a thousandth of a cent: show cents at least, and never say less than it costs.
-    amount = amount.quantize(Decimal("0.00001"), ROUND_CEILING)
-    cents = amount.quantize(Decimal("0.01"))
-    return f"${cents if cents == amount else amount.normalize():f}/h"
+    return "" if amount is None else f"{price_text(amount)}/h"
 
 
 # What is not to run costs what is left of it: a disk, or a machine that was kept after a failure.

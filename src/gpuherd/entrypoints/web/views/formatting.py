@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
+from gpuherd.contract.codec.price_text import price_text
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.entrypoints.durations import format_duration, relative_time
 
@@ -41,7 +42,7 @@ def signed(amount: Decimal) -> str:
 
 def hourly(amount: Decimal | None) -> str:
     """Return a price for an hour."""
-    return NOTHING if amount is None else f"{money(amount)}/h"
+    return NOTHING if amount is None else f"{price_text(amount)}/h"
 
 
 def ago(moment: datetime, now: datetime) -> str:
