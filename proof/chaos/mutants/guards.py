@@ -1530,6 +1530,16 @@ CREATED_ONCE = (
         ),
     ),
     Safeguard(
+        "a volume or prewarm task is looked for once more when no other may begin",
+        "usecases/cloud/create_once.py",
+        "        await self._look_again(intent, check_absent)\n",
+        "",
+        (
+            f"{VOLUMES}::test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent",
+            f"{PREWARMS}::test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent",
+        ),
+    ),
+    Safeguard(
         "an answer that was lost is no proof that a volume or prewarm task was not made",
         "usecases/cloud/create_once.py",
         "            if witness is None:\n                raise self._not_known(",

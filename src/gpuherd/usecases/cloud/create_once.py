@@ -1,8 +1,9 @@
 """A create that the cloud knows no tag for, sent once or not at all: a network volume, a prewarm task.
 
-The intent is durable before the call. When no answer comes, a witness is looked for, something that only this
-create can have made. While there is none the outcome stays unknown, and the same is not sent again before it
-could no longer appear.
+The intent is durable before the call and bars every other while it is there. Who has written one looks once
+more before sending: since the first look another may have been made, and its intent forgotten. When no answer
+comes, a witness is looked for, something that only this create can have made. While there is none the outcome
+stays unknown, and the same is not sent again before it could no longer appear.
 """
 
 from __future__ import annotations
@@ -55,17 +56,23 @@ class CreateOnce:
     async def __call__(
         self,
         intent: Intent,
+        check_absent: Callable[[], Awaitable[None]],
         send: Callable[[float], Awaitable[str]],
         find_witness: Callable[[], Awaitable[str | None]],
     ) -> str:
-        """Send it, not after the time that `send` is given, and return the id of what was made."""
+        """Send it, not after the time that `send` is given, and return the id of what was made.
+
+        `check_absent` looks whether it is there already, and raises if so.
+        """
         if not await self.flags.swap(intent.flag, intent.stored, intent.text, intent.audit_record):
             raise Conflict(
                 f"another create of this {self.words.thing} is under way",
                 code=self.words.in_progress_code,
             )
+        send_by_s = self.clock.boottime() + SEND_WITHIN_S
+        await self._look_again(intent, check_absent)
         try:
-            made = await send(self.clock.boottime() + SEND_WITHIN_S)
+            made = await send(send_by_s)
         except OutcomeUnknown as unknown:
             try:
                 witness = await find_witness()
@@ -80,6 +87,15 @@ class CreateOnce:
             raise
         await self.forget(intent.flag, intent.text)
         return made
+
+    async def _look_again(self, intent: Intent, check_absent: Callable[[], Awaitable[None]]) -> None:
+        """Refuse what was made between the first look and this intent: its own intent is gone by now."""
+        try:
+            await check_absent()
+        except GpuherdError:
+            # Nothing was sent.
+            await self.forget(intent.flag, intent.text)
+            raise
 
     async def forget(self, flag: str, stored: str | None) -> None:
         """Forget an intent whose outcome is known."""

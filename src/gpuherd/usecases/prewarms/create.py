@@ -90,6 +90,7 @@ class CreatePrewarm:
         try:
             prewarm_id = await self.create_once(
                 intent,
+                lambda: self._check_absent(known, order),
                 lambda send_by_s: self.prewarms.create_prewarm(order, send_by_s),
                 lambda: self._id_beside(known, order),
             )
@@ -156,6 +157,10 @@ class CreatePrewarm:
 
     async def _same(self, order: PrewarmOrder) -> tuple[Prewarm, ...]:
         return tuple(it for it in await self.list_prewarms.fresh() if order.is_done_by(it))
+
+    async def _check_absent(self, known: Iterable[str], order: PrewarmOrder) -> None:
+        if (there := _not_among(known, await self._same(order))) is not None:
+            raise _there_already(there)
 
     async def _id_beside(self, known: Iterable[str], order: PrewarmOrder) -> str | None:
         made = _not_among(known, await self._same(order))

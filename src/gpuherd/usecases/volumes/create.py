@@ -76,6 +76,7 @@ class CreateVolume:
                 VolumeIntent(self.ids.new("vol_"), order.cluster_id, order.size_gb, now).to_text(),
                 caller.audit_record(AUDIT_ACTION, wanted.name, now, after=said),
             ),
+            lambda: self._check_absent(wanted.name),
             lambda send_by_s: self.volumes.create_volume(order, send_by_s),
             lambda: self._id_of(wanted.name),
         )
@@ -86,6 +87,10 @@ class CreateVolume:
 
     async def _named(self, name: str) -> StorageVolume | None:
         return next((it for it in await self.list_volumes.fresh() if it.name == name), None)
+
+    async def _check_absent(self, name: str) -> None:
+        if (there := await self._named(name)) is not None:
+            raise _name_taken(there)
 
     async def _id_of(self, name: str) -> str | None:
         there = await self._named(name)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
@@ -134,6 +135,50 @@ async def test_the_intent_is_durable_before_the_call_and_bars_a_second_one(
     go_on.set()
     assert (await first).status_code == 201
     assert there(herd) == ["data"]
+
+
+async def test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent(
+    api: httpx.AsyncClient, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, go_on = asyncio.Event(), asyncio.Event()
+    look = herd.billing.list_volumes
+
+    async def slow_once() -> Any:
+        monkeypatch.setattr(herd.billing, "list_volumes", look)
+        found = await look()
+        looked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(herd.billing, "list_volumes", slow_once)
+    late = asyncio.create_task(made(api))
+    await looked.wait()
+    first = (await made(api)).json()
+    go_on.set()
+    refused = (await late).json()
+    assert (refused["code"], refused["details"]) == ("VOLUME_EXISTS", {"id": first["id"]})
+    assert there(herd) == ["data"]
+    assert await herd.flags.get(f"{INTENT}data") is None
+
+
+async def test_a_create_that_cannot_look_once_more_is_not_sent_and_leaves_no_intent(
+    api: httpx.AsyncClient, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = herd.billing.list_volumes
+
+    async def away() -> Any:
+        monkeypatch.setattr(herd.billing, "list_volumes", look)
+        raise CloudUnavailable("the cloud does not answer")
+
+    async def away_the_second_time() -> Any:
+        monkeypatch.setattr(herd.billing, "list_volumes", away)
+        return await look()
+
+    monkeypatch.setattr(herd.billing, "list_volumes", away_the_second_time)
+    assert (await made(api)).status_code == 503
+    assert herd.world.record.counts["network_storage_create"] == 0
+    assert await herd.flags.get(f"{INTENT}data") is None
+    assert (await made(api)).status_code == 201
 
 
 async def test_a_refusal_leaves_nothing_behind(api: httpx.AsyncClient, herd: Herd) -> None:

@@ -250,6 +250,30 @@ async def test_the_intent_is_durable_before_the_call_and_bars_a_second_one(
     assert there(herd) == [IMAGE]
 
 
+async def test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent(
+    api: httpx.AsyncClient, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, go_on = asyncio.Event(), asyncio.Event()
+    look = herd.billing.list_prewarms
+
+    async def slow_once() -> Any:
+        monkeypatch.setattr(herd.billing, "list_prewarms", look)
+        found = await look()
+        looked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(herd.billing, "list_prewarms", slow_once)
+    late = asyncio.create_task(made(api))
+    await looked.wait()
+    first = (await made(api)).json()
+    go_on.set()
+    refused = (await late).json()
+    assert (refused["code"], refused["details"]["id"]) == ("PREWARM_EXISTS", first["id"])
+    assert there(herd) == [IMAGE]
+    assert await intents(herd) == []
+
+
 async def test_a_request_that_is_repeated_with_its_key_has_the_same_answer(
     api: httpx.AsyncClient, herd: Herd
 ) -> None:
