@@ -38,6 +38,8 @@ _Then = Annotated[EndAction, Words("must be stop or delete")]
 class LeaseBody(RequestModel):
     """How long from the rental on, or until when; and what then."""
 
+    # Also where it is a body of its own.
+    problem_code: ClassVar[str] = "INVALID_LEASE"
     unknown_field: ClassVar[str] = "there is no field {path}"
 
     seconds: LeaseSeconds | None = None
@@ -101,7 +103,7 @@ class AutoStopBody(RequestModel):
         return Idleness(self.idle_s, self.gpu_below, self.cpu_below, activity, self.then)
 
 
-LeaseField = Annotated[LeaseBody | None, Code("INVALID_LEASE"), Words("must be an object")]
+LeaseField = Annotated[LeaseBody | None, Code(LeaseBody.problem_code), Words("must be an object")]
 AutoStopField = Annotated[AutoStopBody | None, Code("INVALID_AUTO_STOP"), Words("must be an object")]
 DeleteAfterStopped = Annotated[
     _StoppedSeconds | None,

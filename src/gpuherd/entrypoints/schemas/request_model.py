@@ -38,6 +38,8 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
 
+    # The code of a problem with the whole, or with a field that has none of its own.
+    problem_code: ClassVar[str] = "VALIDATION_ERROR"
     unknown_field: ClassVar[str] = "there is no field {path!r}"
     # Where unknown fields stand among the problems; see `_Problem.rank`.
     unknown_rank: ClassVar[int] = 1
@@ -98,7 +100,7 @@ def _problems(model: type[RequestModel], errors: Iterable[ErrorDetails]) -> list
 def _problem(model: type[RequestModel], error: ErrorDetails) -> _Problem:
     path = [str(part) for part in error["loc"]]
     inside, fields = _fields_on(path, model)
-    code = next((it.code for it in reversed(fields) if it.code), "VALIDATION_ERROR")
+    code = next((it.code for it in reversed(fields) if it.code), model.problem_code)
     words = fields[-1].words if fields else None
     if error["type"] == "extra_forbidden":
         name = ".".join([*path[:-1], _printable(path[-1])])
@@ -116,7 +118,8 @@ def _problem(model: type[RequestModel], error: ErrorDetails) -> _Problem:
     if error["type"] == "missing":
         return _Problem(0, FieldProblem(field, code, f"{'.'.join(path)} is required"))
     said = error["msg"].removeprefix("Value error, ")
-    return _Problem(0, FieldProblem(field, code, f"{'.'.join(path)}: {said}"))
+    # A rule about several fields together is of none of them.
+    return _Problem(0, FieldProblem(field, code, f"{'.'.join(path)}: {said}" if path else said))
 
 
 def _fields_on(path: list[str], model: type[RequestModel]) -> tuple[type[RequestModel], list[_Declared]]:

@@ -63,6 +63,31 @@ async def test_a_stopped_one_costs_its_disk_until_the_end(
     assert reply.json()["costUntilEnd"] == "0"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"seconds": 5},
+        {"seconds": 60, "then": "sell"},
+        {"seconds": 60, "until": "2030-01-01T00:00:00Z"},
+        {"until": "tomorrow"},
+    ],
+)
+async def test_a_new_end_that_makes_no_sense_has_the_code_that_a_create_gives(
+    api: httpx.AsyncClient, leased: Instance, body: dict[str, Any]
+) -> None:
+    refused = await api.post(f"/api/instances/{leased.id}/lease", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_LEASE")
+    assert {it["code"] for it in refused.json()["errors"]} == {"INVALID_LEASE"}
+
+
+async def test_a_rule_about_both_ends_is_told_as_a_plain_sentence(
+    api: httpx.AsyncClient, leased: Instance
+) -> None:
+    refused = await api.post(f"/api/instances/{leased.id}/lease", json={})
+    assert refused.json()["detail"] == "give seconds or until, one of the two"
+
+
 async def test_after_the_end_it_is_refused(api: httpx.AsyncClient, herd: Herd, leased: Instance) -> None:
     sooner = await api.post(f"/api/instances/{leased.id}/lease", json={"seconds": 60})
     assert sooner.status_code == 200, sooner.text
