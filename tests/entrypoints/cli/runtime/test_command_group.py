@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -67,3 +68,41 @@ def test_other_commands_ask_nobody(cli: Cli, api: FakeApi) -> None:
 def test_a_product_that_there_is_not_leads_to_the_list(cli: Cli, api: FakeApi) -> None:
     api.script(problem(404, "PRODUCT_NOT_FOUND"))
     assert "gpuherd offers" in cli("up", "--gpu", "x", "--template", "1", "--no-wait").stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("costs", "--since", "5x", "--json"),
+        ("costs", "--since", "5x"),
+        ("costs", "--nope"),
+        ("lease", "x", "--until", "y"),
+        ("lease", "x"),
+        ("show",),
+        ("ls", "--json", "--quiet"),
+        ("--nope",),
+        ("frobnicate",),
+        ("volumes", "--json"),
+    ],
+)
+def test_a_program_is_told_in_one_line_of_json_that_its_words_make_no_sense(
+    cli: Cli, api: FakeApi, words: tuple[str, ...]
+) -> None:
+    result = cli(*words)
+    (line,) = result.stderr.splitlines()
+    error = json.loads(line)["error"]
+    assert (result.exit_code, error["code"], error["exitCode"]) == (2, "USAGE", 2)
+    assert error["detail"] and error["suggestion"].endswith("--help")
+    assert (result.stdout, api.seen) == ("", [])
+
+
+@pytest.mark.parametrize("words", [("ls", "-q", "--nope"), ("exec", "x", "--nope", "-q", "--", "--json")])
+def test_who_wants_ids_only_is_told_in_words(cli: Cli, words: tuple[str, ...]) -> None:
+    result = cli(*words)
+    assert result.exit_code == 2
+    assert "No such option: --nope" in result.stderr and "Usage:" in result.stderr
+
+
+def test_a_group_without_a_command_still_shows_its_help(cli: Cli) -> None:
+    result = cli("volumes")
+    assert "Usage: gpuherd volumes" in result.output and "error" not in result.output

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, TextIO
@@ -78,10 +80,7 @@ class Output:
             raise typer.BadParameter("--json and --quiet exclude each other")
         for stream in (sys.stdout, sys.stderr):
             _never_fail_to_encode(stream)
-        # Not Console.is_terminal: FORCE_COLOR makes that true for a pipe too.
-        for_program = as_json or not sys.stdout.isatty()
-        mode = Mode.IDS if quiet else Mode.JSON if for_program else Mode.PEOPLE
-        return cls(mode, _console(sys.stdout), _console(sys.stderr))
+        return cls(_mode(as_json=as_json, quiet=quiet), _console(sys.stdout), _console(sys.stderr))
 
     @property
     def for_people(self) -> bool:
@@ -121,6 +120,19 @@ class Output:
     def note(self, text: str, style: str = "") -> None:
         """Say something about the work, on stderr; the text must be safe already."""
         self.err.print(Text(text, style=style), soft_wrap=not self.err.is_terminal)
+
+
+def mode_of_words(words: Sequence[str]) -> Mode:
+    """Return who reads, from words that are no command. What follows `--` is not ours."""
+    ours = list(itertools.takewhile(lambda it: it != "--", words))
+    return _mode(as_json="--json" in ours, quiet=any(it in ours for it in ("--quiet", "-q")))
+
+
+def _mode(*, as_json: bool, quiet: bool) -> Mode:
+    if as_json:
+        return Mode.JSON
+    # Not Console.is_terminal: FORCE_COLOR makes that true for a pipe too.
+    return Mode.IDS if quiet else Mode.PEOPLE if sys.stdout.isatty() else Mode.JSON
 
 
 def _console(stream: TextIO) -> Console:

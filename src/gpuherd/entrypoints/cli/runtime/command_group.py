@@ -1,23 +1,34 @@
-"""The command group of `gpuherd`: shell completion, and suggestions where a required option was left out."""
+"""The command group of `gpuherd`.
+
+Shell completion, suggestions where a required option was left out, and words that make no sense told as every
+other error is.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.text import Text
-from typer._click.exceptions import MissingParameter
+from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, UsageError
 from typer.core import TyperGroup
 
-from gpuherd.entrypoints.cli.render.output import Output, safe
+from gpuherd.entrypoints.cli.render.output import Mode, Output, mode_of_words, safe
 from gpuherd.entrypoints.cli.render.tables import pairs
 from gpuherd.entrypoints.cli.runtime import choices
 from gpuherd.entrypoints.cli.runtime.choices import Choice, Lookup
 from gpuherd.entrypoints.cli.runtime.completion import add_completion
+from gpuherd.entrypoints.cli.runtime.errors import ErrorReport, print_error
+from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS, ExitCode
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of
 
 SUGGESTION_TIMEOUT_S = 4.0
 SHOWN_MAX = 8
+# Under which the context keeps what was typed.
+WORDS = "gpuherd.words"
 
 # What must be said to rent something: the option, how to ask what there is, what shows it all.
 REQUIRED_OPTIONS: dict[str, tuple[str, Lookup, str]] = {
@@ -35,14 +46,49 @@ class GpuherdGroup(TyperGroup):
             add_completion(command)
         return command
 
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        words = tuple(args)
+        with _told_to_programs(words):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[WORDS] = words
+        return context
+
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MissingParameter as missing:
-            context = missing.ctx
-            if context is not None and REQUIRED_OPTIONS.keys() <= {it.name for it in context.command.params}:
-                _suggest_values(context)
+        with _told_to_programs(ctx.meta[WORDS]):
+            try:
+                return super().invoke(ctx)
+            except MissingParameter as missing:
+                context = missing.ctx
+                if context is not None and REQUIRED_OPTIONS.keys() <= {
+                    it.name for it in context.command.params
+                }:
+                    _suggest_values(context)
+                raise
+
+
+@contextmanager
+def _told_to_programs(words: Sequence[str]) -> Iterator[None]:
+    """Tell a program as JSON that its words make no sense; people are told by typer, in a box."""
+    try:
+        yield
+    except NoArgsIsHelpError:
+        raise
+    except UsageError as error:
+        if mode_of_words(words) is not Mode.JSON:
             raise
+        print_error(Output.for_command(as_json=True), _usage_report(error))
+        raise typer.Exit(int(ExitCode.USAGE)) from error
+
+
+def _usage_report(error: UsageError) -> ErrorReport:
+    path = error.ctx.command_path if error.ctx else "gpuherd"
+    return ErrorReport(
+        ExitCode.USAGE,
+        code="USAGE",
+        title=MEANINGS[ExitCode.USAGE],
+        detail=error.format_message(),
+        suggestion=f"see how it is used with: {path} --help",
+    )
 
 
 def _suggest_values(context: Any) -> None:
