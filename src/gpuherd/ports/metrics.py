@@ -61,6 +61,9 @@ class NullMeter:
 class MetricsPage(Protocol):
     """All that was counted and timed, and how things stand now, in the words of a monitoring system."""
 
-    async def render(self) -> tuple[bytes, str]:
-        """Return the page and its content type. What cannot be read just now is left out."""
+    async def render(self, *, money: bool = True) -> tuple[bytes, str]:
+        """Return the page and its content type. What cannot be read just now is left out.
+
+        Without `money` nothing on it tells what anything costs, or what a budget is called.
+        """
         ...

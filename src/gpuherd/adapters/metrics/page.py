@@ -32,6 +32,17 @@ log = structlog.get_logger()
 # Prometheus gives a scrape ten seconds; one that knows less is better than one that never comes.
 STORE_TIMEOUT_S = 5.0
 
+# The families that tell the account's money or the names of its budgets, which are an admin's to see.
+MONEY = frozenset(
+    {
+        "gpuherd_usd",
+        "gpuherd_usd_per_hour",
+        "gpuherd_waste_usd",
+        "gpuherd_orphans_usd_per_hour",
+        "gpuherd_budget_ratio",
+    }
+)
+
 
 async def _nobody() -> str | None:
     return None
@@ -250,6 +261,19 @@ def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[s
     return family
 
 
+class _WithoutMoney(Collector):
+    """All of another registry, but for what tells money."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        return (it for it in self._registry.collect() if it.name not in MONEY)
+
+
 class PrometheusPage:
     """The port `MetricsPage`: what the meter of the same registry counted, and how things stand now."""
 
@@ -258,12 +282,15 @@ class PrometheusPage:
         self._state = StateCollector(sources)
         registry.register(self._state)
         ProcessCollector(registry=registry)
+        self._without_money = CollectorRegistry()
+        self._without_money.register(_WithoutMoney(registry))
 
     async def refresh(self) -> None:
         """Read what can only be had by waiting for it."""
         await self._state.refresh()
 
-    async def render(self) -> tuple[bytes, str]:
+    async def render(self, *, money: bool = True) -> tuple[bytes, str]:
         await self.refresh()
         # No wait in between, so that a page never mixes two readings.
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+        shown = self._registry if money else self._without_money
+        return generate_latest(shown), CONTENT_TYPE_PLAIN_0_0_4
