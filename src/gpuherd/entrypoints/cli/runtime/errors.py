@@ -84,10 +84,26 @@ _RELAX_WISH_ADVICE = (
     "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
 )
 
+# What was named is not there: the command that lists what is.
+_LISTED_BY = {
+    "INSTANCE_NOT_FOUND": "gpuherd ls",
+    "BUDGET_NOT_FOUND": "gpuherd budgets ls",
+    "DELIVERY_NOT_FOUND": "gpuherd webhooks deliveries",
+    "JOB_NOT_FOUND": "gpuherd jobs",
+    "KEY_NOT_FOUND": "gpuherd keys ls",
+    "ORPHAN_NOT_FOUND": "gpuherd orphans",
+    "PREWARM_NOT_FOUND": "gpuherd prewarm ls",
+    "REGISTRY_AUTH_NOT_FOUND": "gpuherd registry ls",
+    "SECRET_NOT_FOUND": "gpuherd secrets ls",
+    "TEMPLATE_NOT_FOUND": "gpuherd templates",
+    "VOLUME_NOT_FOUND": "gpuherd volumes ls",
+    "WEBHOOK_ENDPOINT_NOT_FOUND": "gpuherd webhooks ls",
+}
+
 _SUGGESTIONS = {
+    **{code: f"see what there is with: {command}" for code, command in _LISTED_BY.items()},
     "PRODUCT_NOT_FOUND": "part of the name is enough, as in --gpu 4090; see them with: gpuherd offers",
-    "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
-    "PREWARM_NOT_FOUND": "see what there is with: gpuherd prewarm ls",
+    "PLAN_NOT_FOUND": "make another one with: gpuherd plan --hold",
     "PREWARM_QUOTA_EXCEEDED": "finished and failed ones count; see them with: gpuherd prewarm ls",
     "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
     "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
@@ -104,7 +120,6 @@ _SUGGESTIONS = {
 _SUGGESTIONS_BY_STATUS = {
     401: "set GPUHERD_API_KEY to a key of this server",
     403: "use a key with the scope that this needs (GPUHERD_API_KEY)",
-    404: "see what there is with: gpuherd ls",
     422: "this --idempotency-key was used for another request: choose a new one, or leave it out",
 }
 
