@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.NOT_FOUND: "there is no such thing",
     ExitCode.CONFLICT: "it cannot be done in the present state",
     ExitCode.NO_CAPACITY: "no offer that fits is available",
-    ExitCode.BUDGET: "the key's limit forbids it",
+    ExitCode.BUDGET: "a limit of the key, or a budget, forbids it",
     ExitCode.UNREACHABLE: "the gpuherd server cannot be reached",
     ExitCode.DIFFERS: "Novita does otherwise than gpuherd assumes (`doctor --live`)",
     ExitCode.CONFIGURATION: "the configuration is wrong",
