@@ -20,7 +20,7 @@ KEY = {"id": "adaadaad", "scopes": ["read"], "status": "active", "limits": {}, "
 def test_a_key_is_made_with_all_its_limits(cli: Cli, api: FakeApi) -> None:
     api.script({**KEY, "key": "ghk_adaadaad_x"})
     words = ("--scope", "read", "--scope", "write", "--expires", "30d", "--label", "ci", "--max-gpus", "4")
-    made = cli("keys", "create", *words, "--max-usd-per-hour", "1.50", "--rpm", "60")
+    made = cli("keys", "create", *words, "--max-usd-per-hour", "1.50", "--rpm", "60", "--max-lease", "8h")
     assert json.loads(made.stdout)["key"] == "ghk_adaadaad_x"
     (seen,) = api.seen
     assert (seen.method, seen.path) == ("POST", "/api/keys")
@@ -28,7 +28,7 @@ def test_a_key_is_made_with_all_its_limits(cli: Cli, api: FakeApi) -> None:
         "scopes": ["read", "write"],
         "label": "ci",
         "expiresAt": (NOW + timedelta(days=30)).isoformat(),
-        "limits": {"maxGpus": 4, "maxHourlyUsd": "1.50", "requestsPerMinute": 60},
+        "limits": {"maxGpus": 4, "maxHourlyUsd": "1.50", "requestsPerMinute": 60, "maxLeaseSeconds": 28_800},
     }
 
 

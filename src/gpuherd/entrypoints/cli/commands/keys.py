@@ -18,7 +18,9 @@ from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.runtime.options import MaxLeaseOption
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.durations import time_ahead
 
 _TERM = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -72,6 +74,7 @@ def create_key(
     max_usd_per_hour: Annotated[
         str | None, typer.Option(metavar="USD", help="The most that its instances may cost an hour.")
     ] = None,
+    max_lease: MaxLeaseOption = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -88,6 +91,7 @@ def create_key(
             requests_per_minute=rpm,
             max_gpus=max_gpus,
             max_hourly_usd=max_usd_per_hour,
+            max_lease_s=None if max_lease is None else round(max_lease),
         ),
     )
     secret = made.secret.reveal()
@@ -168,11 +172,12 @@ def _limits(key: ApiKey) -> str:
     it = key.limits
     if not it:
         return ""
-    gpus, usd, rate = it.max_gpus, it.max_hourly_usd, it.requests_per_minute
+    gpus, usd, rate, lease_s = it.max_gpus, it.max_hourly_usd, it.requests_per_minute, it.max_lease_seconds
     said = (
         "" if gpus is None else f"{gpus} GPUs",
         "" if usd is None else f"${usd}/h",
         "" if rate is None else f"{rate}/min",
+        "" if lease_s is None else f"lease {time_ahead(lease_s)}",
     )
     return ", ".join(filter(None, said))
 

@@ -165,6 +165,15 @@ LeaseOption = Annotated[
         help="Stop it so long after it was rented: 90m, 8h, 2d. Extend it with gpuherd lease.",
     ),
 ]
+MaxLeaseOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-lease",
+        parser=_duration,
+        metavar="DURATION",
+        help="Each of its instances has a lease, of at most so long: 90m, 8h, 2d.",
+    ),
+]
 SilenceOption = Annotated[
     float | None,
     typer.Option(
