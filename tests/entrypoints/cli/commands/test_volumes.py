@@ -26,3 +26,9 @@ def test_one_is_removed_by_its_name_and_only_if_one_is_meant(cli: Cli, api: Fake
     assert cli("volumes", "rm", "data", "--yes").exit_code == 5
     assert cli("volumes", "rm", "other", "--yes").exit_code == 4
     assert cli("volumes", "rm", "data").exit_code == 2
+
+
+def test_a_list_for_programs_is_the_answer_of_the_api(cli: Cli, api: FakeApi) -> None:
+    answer = {"volumes": [], "total": 0, "hourlyTotal": "0"}
+    api.script(answer)
+    assert json.loads(cli("volumes", "ls", "--json").stdout) == answer

@@ -49,8 +49,8 @@ def print_page(
     rows = page.entries
     total = len(rows) if page.total is None else page.total
     if output.mode is Mode.JSON:
-        # The shape that the API itself has.
-        output.json({name: [it.raw for it in rows], "total": total, "nextCursor": page.next_cursor})
+        # The shape that the API itself has; only of several pages the entries are put together.
+        output.json({**page.raw, name: [it.raw for it in rows]})
     elif output.mode is Mode.IDS:
         output.ids([id_of(it) for it in rows])
     elif not rows:
