@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuherd.client import Instance
-from gpuherd.entrypoints.cli.render.instances import price_now, spent
+from gpuherd.entrypoints.cli.render.instances import instance_page, price_now, spent
 from tests.entrypoints.cli.support import NOW, details
 
 
@@ -36,8 +38,22 @@ def test_the_price_is_what_is_paid_now_or_will_be(status: str, hourly_now: str, 
 
 def test_the_cost_goes_on_since_it_was_settled() -> None:
     assert spent(an_instance("ready"), NOW) == "$1.70"
-    assert spent(an_instance("ready"), NOW, sure=True) == "$1.70 ± 0.02"
     assert spent(an_instance("exited", "0"), NOW) == "$1.00"
+
+
+@pytest.mark.parametrize(
+    ("instance", "told"),
+    [
+        (an_instance("ready"), "$1.70 (settled 2 h ago: $1.00 ± 0.02, since then $0.35/h)"),
+        (an_instance("exited", "0"), "$1.00 ± 0.02"),
+        (an_instance("creating", settledAt=None), None),
+    ],
+)
+def test_an_uncertainty_is_told_of_what_is_settled_alone(instance: Instance, told: str | None) -> None:
+    file = io.StringIO()
+    Console(file=file, width=100).print(instance_page(instance, NOW))
+    lines = [it.removeprefix("cost so far").strip() for it in file.getvalue().splitlines() if "so far" in it]
+    assert lines == ([] if told is None else [told])
 
 
 def test_nothing_is_said_of_a_cost_before_a_list_has_shown_the_machine() -> None:

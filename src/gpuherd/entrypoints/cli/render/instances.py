@@ -74,7 +74,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("region", it.region or ""),
         ("price", " ".join(filter(None, (usd_an_hour(it.hourly_price), it.billing_mode)))),
         ("disk", _disk(it)),
-        ("cost so far", spent(it, now, sure=True)),
+        ("cost so far", _spent_surely(it, now)),
         ("template", it.template_id or ""),
         ("image", it.image_url or ""),
         ("command", it.command or ""),
@@ -132,14 +132,25 @@ def price_now(it: Instance) -> Decimal | None:
     return it.hourly_price
 
 
-def spent(it: Instance, now: datetime, *, sure: bool = False) -> str:
+def spent(it: Instance, now: datetime) -> str:
     """Say what it has cost so far, or nothing before a list has shown its machine."""
     cost = it.cost
     if cost is None or cost.settled_at is None:
         return ""
     hours = Decimal(max(0.0, (now - cost.settled_at).total_seconds())) / 3600
-    amount = cost.settled + cost.hourly_now * hours
-    return usd_sure(amount, cost.uncertainty) if sure else usd(amount)
+    return usd(cost.settled + cost.hourly_now * hours)
+
+
+def _spent_surely(it: Instance, now: datetime) -> str:
+    """Say the same with its parts: what is settled has an uncertainty, what goes on since then a price."""
+    cost = it.cost
+    if cost is None or cost.settled_at is None:
+        return ""
+    settled = usd_sure(cost.settled, cost.uncertainty)
+    if not cost.hourly_now:
+        return settled
+    parts = f"settled {when(cost.settled_at, now)}: {settled}, since then {usd_an_hour(cost.hourly_now)}"
+    return f"{spent(it, now)} ({parts})"
 
 
 def ends(it: Instance, now: datetime) -> str:
