@@ -18,6 +18,7 @@ _LABEL_PREFIX = f"{GroupBy.LABEL.value}:"
 _WORDS = [it.value for it in GroupBy if it is not GroupBy.LABEL]
 _MOMENT_WORDS = "must be a day such as 2026-11-01, or a moment such as 2026-11-01T12:00:00Z"
 DAY_WORDS = "must be a day such as 2026-11-15, and not lie ahead"
+_YEAR_WORDS = f"must not lie before the year {YEAR_MIN}"
 
 
 class Grouping(NamedTuple):
@@ -35,7 +36,9 @@ def read_day(value: str) -> date:
         found = date.fromisoformat(value)
     except ValueError:
         raise ValueError(DAY_WORDS) from None
-    if not YEAR_MIN <= found.year <= YEAR_MAX:
+    if found.year < YEAR_MIN:
+        raise ValueError(_YEAR_WORDS)
+    if found.year > YEAR_MAX:
         raise ValueError(DAY_WORDS)
     return found
 
@@ -94,9 +97,16 @@ def cost_query(query: Query, now: datetime) -> tuple[Period, Grouping]:
     until = end or now
     since = begin or day_start(until) - timedelta(days=DAYS_DEFAULT)
     if until <= since:
-        query.refuse(TO, "must lie after from")
+        _refuse_period(query, has_end=end is not None)
     query.done()
     return Period(since, until), grouping
+
+
+def _refuse_period(query: Query, *, has_end: bool) -> None:
+    if has_end:
+        query.refuse(TO, "must lie after from")
+    else:
+        query.refuse(FROM, "must not lie ahead unless to is given, and lies after it")
 
 
 def bill_day(query: Query, now: datetime) -> date:

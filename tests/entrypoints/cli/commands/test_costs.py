@@ -1,4 +1,4 @@
-"""`gpuherd costs --csv`: what a spreadsheet gets adds up, and nothing is left out without a word."""
+"""`gpuherd costs`: from when to when; and what a spreadsheet gets adds up, with nothing left out unsaid."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import io
 from decimal import Decimal
 from typing import Any
+
+import pytest
 
 from tests.entrypoints.cli.support import Cli, FakeApi
 
@@ -57,3 +59,28 @@ def test_what_the_server_leaves_out_is_one_row_and_is_told_beside_it(cli: Cli, a
     for column in ("total", "uncertainty", "hourlyNow"):
         assert sum(Decimal(it[column]) for it in rows) == Decimal(COSTS[column]), column
     assert "the dearest 2 are listed; 1234 more are one row, of kind rest" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--since", "2026-12-01"), "--since"),
+        (("--since", "2026-05-01T12:00:00Z"), "--since"),
+        (("--since", "2026-04-02", "--until", "2026-04-01"), "--until"),
+        (("--since", "1h", "--until", "2h"), "--until"),
+    ],
+)
+def test_a_period_without_any_time_in_it_is_refused_in_the_words_that_were_typed(
+    cli: Cli, api: FakeApi, words: tuple[str, ...], option: str
+) -> None:
+    refused = cli("costs", *words)
+    assert refused.exit_code == 2
+    assert f"Invalid value for {option}" in refused.stderr
+    assert "from" not in refused.stderr and "--since" in refused.stderr
+    assert api.seen == []
+
+
+def test_a_period_may_lie_ahead_as_a_whole(cli: Cli, api: FakeApi) -> None:
+    api.script({"total": "0"})
+    cli("costs", "--since", "2026-12-01", "--until", "2026-12-02")
+    assert dict(api.seen[0].query) == {"from": "2026-12-01", "to": "2026-12-02", "groupBy": "instance"}

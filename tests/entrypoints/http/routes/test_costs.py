@@ -86,6 +86,7 @@ async def test_a_report_is_divided_by_what_was_asked_for(api: httpx.AsyncClient,
         ({"to": "9999-12-31T23:59:59-14:00"}, {"INVALID_TO"}),
         ({"from": "2026-11-10", "to": "2026-11-10"}, {"INVALID_TO"}),
         ({"from": "2026-11-10", "to": "2026-11-09"}, {"INVALID_TO"}),
+        ({"from": "2026-11-14"}, {"INVALID_FROM"}),
         ({"groupBy": "owner"}, {"INVALID_GROUP_BY"}),
         ({"groupBy": "label:"}, {"INVALID_GROUP_BY"}),
         ({"groupBy": "label"}, {"INVALID_GROUP_BY"}),
@@ -103,6 +104,14 @@ async def test_every_problem_of_a_question_is_told_at_once(
 async def test_a_bill_is_of_a_day_that_has_begun(api: httpx.AsyncClient, day: str) -> None:
     assert codes(await api.get("/api/costs/bill", params={"day": day})) == {"INVALID_DAY"}
     assert codes(await api.post("/api/costs/reconcile", json={"day": day})) == {"INVALID_DAY"}
+
+
+async def test_a_day_before_the_ledger_could_begin_is_refused_for_its_year(api: httpx.AsyncClient) -> None:
+    words = "day must not lie before the year 2000"
+    refused = await api.post("/api/costs/reconcile", json={"day": "1999-01-01"})
+    assert (refused.json()["code"], refused.json()["detail"]) == ("INVALID_DAY", words)
+    asked = await api.get("/api/costs/bill", params={"day": "1999-01-01"})
+    assert asked.json()["detail"] == words
 
 
 async def test_a_reconcile_without_a_day_is_refused(api: httpx.AsyncClient) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -45,6 +45,7 @@ def costs(
     now = cli.clock.now()
     begin = _moment(since, now, "--since")
     end = None if until is None else _moment(until, now, "--until")
+    _check_order(begin, end, now)
     found = run(cli, output, lambda herd: herd.costs.get(begin, end, group_by=by))
     if as_csv:
         typer.echo(csv_text(found), nl=False)
@@ -88,6 +89,20 @@ def leftovers(context: typer.Context, as_json: JsonOption = False, quiet: QuietO
         output.note(f"together {usd_an_hour(found.hourly_total)}")
         for said in suggestions(found.items):
             output.note(said, "dim")
+
+
+def _check_order(begin: datetime | str, end: datetime | str | None, now: datetime) -> None:
+    """Refuse a period without any time in it here, where its ends are called as they were typed."""
+    if end is None and _as_moment(begin) >= now:
+        message = "it lies ahead; say an earlier one, or an --until after it"
+        raise typer.BadParameter(message, param_hint="--since")
+    if end is not None and _as_moment(end) <= _as_moment(begin):
+        raise typer.BadParameter("must lie after --since", param_hint="--until")
+
+
+def _as_moment(said: datetime | str) -> datetime:
+    moment = datetime.fromisoformat(said) if isinstance(said, str) else said
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _moment(words: str, now: datetime, option: str) -> datetime | str:
