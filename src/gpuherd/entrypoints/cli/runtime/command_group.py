@@ -74,6 +74,8 @@ def _told_to_programs(words: Sequence[str]) -> Iterator[None]:
     except NoArgsIsHelpError:
         raise
     except UsageError as error:
+        # How the library quotes a parser is nobody's business.
+        error.message = error.message.removeprefix("Value error, ")
         if mode_of_words(words) is not Mode.JSON:
             raise
         print_error(Output.for_command(as_json=True), _usage_report(error))

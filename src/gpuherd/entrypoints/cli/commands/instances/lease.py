@@ -16,7 +16,19 @@ from gpuherd.entrypoints.cli.runtime.options import NameOrId, ThenOption
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.durations import parse_duration
 
+_UNTIL = "say a moment with its time zone, like 2026-12-24T18:00Z or 2026-12-24T19:00+01:00"
 _USAGE = "say how long from now (+2h, 90m, 3d), or --until a time, or --none"
+
+
+def _until(words: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(words.strip())
+    except ValueError:
+        raise typer.BadParameter(_UNTIL) from None
+    # A day alone could mean its begin or its end, and anybody's.
+    if moment.tzinfo is None:
+        raise typer.BadParameter(_UNTIL)
+    return moment
 
 
 def lease(
@@ -28,7 +40,7 @@ def lease(
     until: Annotated[
         datetime | None,
         typer.Option(
-            formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"],
+            parser=_until,
             metavar="TIME",
             help="Until then: 2026-12-24T18:00Z.",
         ),
