@@ -1,10 +1,11 @@
-"""`gpuherd lease`: until when."""
+"""`gpuherd lease` and `gpuherd keep`: until when, and what was noted."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.entrypoints.cli.support import Cli, FakeApi, details
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, details
+from tests.entrypoints.cli.terminal import terminal
 
 CHANGED = {"instanceId": "inst_1", "endsAt": "2026-12-24T18:00:00Z", "then": "stop", "costUntilEnd": None}
 
@@ -27,3 +28,19 @@ def test_an_end_is_a_moment_in_any_time_zone(cli: Cli, api: FakeApi, said: str) 
     assert cli("lease", "train-1", "--until", said).exit_code == 0
     until = api.seen[1].body["until"]
     assert until.startswith(("2026-12-24T18:00:00", "2026-12-24T19:00:00+01:00"))
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("ready", "train-1 is in use"),
+        ("creating", "train-1 is in use"),
+        ("failed", "train-1 is failed: it is not in use, and silence does not end it"),
+        ("exited", "train-1 is exited: it is not in use, and silence does not end it"),
+    ],
+)
+def test_only_what_can_be_used_is_said_to_be_in_use(api: FakeApi, status: str, told: str) -> None:
+    api.script(details(status), Answer({}, 204))
+    with terminal(api.url, "keep", "train-1") as screen:
+        assert screen.end() == 0
+    assert screen.display[0].rstrip() == told

@@ -17,6 +17,8 @@ from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.durations import parse_duration
 
 _UNTIL = "say a moment with its time zone, like 2026-12-24T18:00Z or 2026-12-24T19:00+01:00"
+# In these nothing runs that could be used, or not for long any more.
+_AT_REST = frozenset({"stopping", "exited", "deleting", "deleted", "failed"})
 _USAGE = "say how long from now (+2h, 90m, 3d), or --until a time, or --none"
 
 
@@ -77,11 +79,19 @@ def keep(
         it = find(herd, name_or_id)
         herd.instances.heartbeat(it)
         if output.for_people:
-            output.out.print(f"{safe(it.name)} is in use", soft_wrap=True)
+            output.out.print(_in_use(it), soft_wrap=True)
         else:
             output.answer({"instanceId": it.id}, it.id)
 
     run(cli, output, work)
+
+
+def _in_use(it: Instance) -> str:
+    """Say what was noted: only what can be used, or may be soon, is in use and ended by silence."""
+    name = safe(it.name)
+    if it.status not in _AT_REST:
+        return f"{name} is in use"
+    return f"{name} is {safe(it.status)}: it is not in use, and silence does not end it"
 
 
 def _seconds(span: str | None) -> int | None:
