@@ -113,6 +113,23 @@ async def test_the_bytes_are_those_that_uvicorn_would_send(name: str) -> None:
     assert ends[0] == ends[1] == (1, True, False)
 
 
+async def test_a_shutdown_between_head_and_body_ends_the_connection_after_the_body() -> None:
+    reply = Reply()
+    await reply.start(JSON, length(4))
+    reply.cycle.keep_alive = False
+    await reply.body(b"body")
+    assert b"".join(reply.wire.sent).endswith(b"\r\n\r\nbody")
+    assert (reply.wire.closed, reply.done) == (True, 1)
+
+
+async def test_a_reply_may_come_without_headers_of_its_own() -> None:
+    reply = Reply()
+    await reply.cycle.send({"type": "http.response.start", "status": 204})
+    await reply.body(b"")
+    assert reply.wire.sent[0].startswith(b"HTTP/1.1 204 No Content\r\n")
+    assert reply.done == 1
+
+
 async def test_a_stream_begins_at_once() -> None:
     reply = Reply()
     await reply.start((b"content-type", b"text/event-stream"))

@@ -47,7 +47,7 @@ class ResponseCycle(RequestResponseCycle):
         """Keep the head until its body comes, and tell whether that is so."""
         if message["type"] != "http.response.start" or self.flow.write_paused or self.disconnected:
             return False
-        headers = list(message["headers"])
+        headers = list(message.get("headers", ()))
         names, values = zip(*headers, strict=True) if headers else ((), ())
         is_usual = _LENGTH in names and PLAIN_HEADERS.issuperset(names)
         if not is_usual or not self.keep_alive or self.access_log or HEADER_VALUE_RE.search(b"".join(values)):
@@ -64,7 +64,8 @@ class ResponseCycle(RequestResponseCycle):
             return False
         body = message.get("body", b"")
         is_fitting = len(body) == self.expected_content_length and self.scope["method"] != "HEAD"
-        if not is_fitting or self.flow.write_paused or self.disconnected:
+        # A shutdown may have come since the head: uvicorn then closes the connection after the body.
+        if not is_fitting or not self.keep_alive or self.flow.write_paused or self.disconnected:
             return False
         head, self._held_head = self._held_head, b""
         if len(body) > JOINED_BODY_MAX_BYTES:
