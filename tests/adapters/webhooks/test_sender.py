@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -76,12 +76,17 @@ async def test_every_secret_that_is_given_signs_and_the_installations_own_does_n
         Webhook(SECRET.encode()).verify(BODY, headers)
 
 
-async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(client: SsrfSafeClient) -> None:
+async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id_and_the_time_of_the_try(
+    client: SsrfSafeClient,
+) -> None:
+    sender = HttpWebhookSender(client, FakeClock())
     async with Receiver() as receiver:
-        assert (await deliver(client, receiver)).accepted
-    headers = headers_of(receiver.requests[0])
-    assert headers["webhook-id"] == "msg_1"
-    assert "webhook-signature" not in headers
+        for now in (NOW, NOW + timedelta(days=3)):
+            assert (await sender.send(receiver.url, "msg_1", BODY, now)).accepted
+    tries = [headers_of(request) for request in receiver.requests]
+    assert [it["webhook-id"] for it in tries] == ["msg_1", "msg_1"]
+    assert [it["webhook-timestamp"] for it in tries] == ["1767268800", "1767528000"]
+    assert not any("webhook-signature" in it for it in tries)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from gpuherd import __version__
 from gpuherd.adapters.webhooks.replies import REPLY_MAX_BYTES, judge, no_reply
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import ID_HEADER, Signer
+from gpuherd.domain.webhooks.signing import Signer, unsigned_headers
 from gpuherd.ports.egress import EgressFailure, EgressHttp
 from gpuherd.ports.webhooks import DeliveryResult
 
@@ -49,5 +49,5 @@ class HttpWebhookSender:
 
 
 def _headers(signer: Signer | None, event_id: str, body: bytes, now: datetime) -> dict[str, str]:
-    signed = signer.headers(event_id, body, now) if signer else {ID_HEADER: event_id}
-    return {"content-type": "application/json", "user-agent": f"gpuherd/{__version__}", **signed}
+    own = signer.headers(event_id, body, now) if signer else unsigned_headers(event_id, now)
+    return {"content-type": "application/json", "user-agent": f"gpuherd/{__version__}", **own}

@@ -40,13 +40,18 @@ class Signer:
         """Return the three headers for one try: the id stays the same over all tries, the time does not."""
         if not _EVENT_ID.fullmatch(event_id):
             raise ValueError("an event id is 1 to 255 visible ASCII characters without a dot")
-        timestamp = str(int(now.timestamp()))
+        headers = unsigned_headers(event_id, now)
+        timestamp = headers[TIMESTAMP_HEADER]
         signatures = (_signature(key, event_id, timestamp, body) for key in self._keys)
         return {
-            ID_HEADER: event_id,
-            TIMESTAMP_HEADER: timestamp,
+            **headers,
             SIGNATURE_HEADER: " ".join(f"{_VERSION},{signature}" for signature in signatures),
         }
+
+
+def unsigned_headers(event_id: str, now: datetime) -> dict[str, str]:
+    """Return the headers of one try that need no secret: which event it is, and when it was sent."""
+    return {ID_HEADER: event_id, TIMESTAMP_HEADER: str(int(now.timestamp()))}
 
 
 def verify(
