@@ -110,6 +110,29 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
     assert CANARY not in "\n".join(found)
 
 
+def test_what_does_not_fit_together_is_told_all_at_once_and_with_what_makes_no_sense_by_itself(
+    tmp_path: Path,
+) -> None:
+    unfit = {
+        "GPUHERD_FAST_POLL_INTERVAL": "60",
+        "GPUHERD_WEBHOOK_SIGNING": "common",
+        "GPUHERD_WEBHOOK_SECRET_PREVIOUS": "long enough",
+        "GPUHERD_SECRETS_KEY_PREVIOUS": "x" * 32,
+        "GPUHERD_SMTP_FROM": "gpuherd@example.com",
+    }
+    found = problems_of(tmp_path, **unfit)
+    assert len(found) == len(unfit)
+    assert all(any(name in problem for problem in found) for name in unfit)
+    with_a_port = problems_of(tmp_path, **unfit, GPUHERD_PORT="99999")
+    assert with_a_port[0].startswith("GPUHERD_PORT:")
+    assert with_a_port[1:] == found
+
+
+def test_whether_settings_fit_together_is_not_judged_where_one_of_them_makes_no_sense(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, GPUHERD_WEBHOOK_SIGNING="common", WEBHOOK_SECRET="short")
+    assert [problem.split(":")[0] for problem in found] == ["WEBHOOK_SECRET"]
+
+
 @pytest.mark.parametrize(
     "environ",
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -21,7 +21,6 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
-    model_validator,
 )
 
 from gpuherd.domain.access.secret import Secret
@@ -95,7 +94,10 @@ def _named(name: str, default: Any, **limits: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """Everything that can be configured. Times are in seconds."""
+    """Everything that can be configured, each by itself: `load_settings` sees to it that all fit together.
+
+    Times are in seconds.
+    """
 
     model_config = ConfigDict(
         frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True, validate_default=True
@@ -229,20 +231,6 @@ class Settings(BaseModel):
         except BlockedTarget:
             raise ValueError("must be a plain e-mail address such as gpuherd@example.com") from None
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.webhook_secret_previous and not self.webhook_secret:
-            raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
-        if self.secrets_key_previous and not self.secrets_key:
-            raise ValueError("GPUHERD_SECRETS_KEY_PREVIOUS needs a GPUHERD_SECRETS_KEY that takes its place")
-        if self.webhook_signing == "common" and not self.webhook_secret:
-            raise ValueError("GPUHERD_WEBHOOK_SIGNING is common, so a WEBHOOK_SECRET must be given")
-        if (self.smtp_url is None) != (not self.smtp_from):
-            raise ValueError("GPUHERD_SMTP_URL and GPUHERD_SMTP_FROM belong together: give both, or neither")
-        if self.fast_poll_interval_s > self.instance_poll_interval_s:
-            raise ValueError("GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL")
-        return self
-
     @property
     def sqlite_path(self) -> Path | None:
         """The file of the database, if it is one."""
@@ -276,6 +264,35 @@ class Settings(BaseModel):
         return timedelta(seconds=self.instance_max_wait_s)
 
 
+# Which settings must fit together, when they do not, and what is said then.
+_RULES: tuple[tuple[set[str], Callable[[Settings], bool], str], ...] = (
+    (
+        {"GPUHERD_WEBHOOK_SECRET_PREVIOUS", "WEBHOOK_SECRET"},
+        lambda it: bool(it.webhook_secret_previous and not it.webhook_secret),
+        "GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place",
+    ),
+    (
+        {"GPUHERD_SECRETS_KEY_PREVIOUS", "GPUHERD_SECRETS_KEY"},
+        lambda it: bool(it.secrets_key_previous and not it.secrets_key),
+        "GPUHERD_SECRETS_KEY_PREVIOUS needs a GPUHERD_SECRETS_KEY that takes its place",
+    ),
+    (
+        {"GPUHERD_WEBHOOK_SIGNING", "WEBHOOK_SECRET"},
+        lambda it: it.webhook_signing == "common" and not it.webhook_secret,
+        "GPUHERD_WEBHOOK_SIGNING is common, so a WEBHOOK_SECRET must be given",
+    ),
+    (
+        {"GPUHERD_SMTP_URL", "GPUHERD_SMTP_FROM"},
+        lambda it: (it.smtp_url is None) != (not it.smtp_from),
+        "GPUHERD_SMTP_URL and GPUHERD_SMTP_FROM belong together: give both, or neither",
+    ),
+    (
+        {"GPUHERD_FAST_POLL_INTERVAL", "INSTANCE_POLL_INTERVAL"},
+        lambda it: it.fast_poll_interval_s > it.instance_poll_interval_s,
+        "GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL",
+    ),
+)
+
 SETTING_NAMES = frozenset(str(info.validation_alias) for info in Settings.model_fields.values())
 
 
@@ -292,13 +309,23 @@ def load_settings(
     values |= {name: environ[name] for name in SETTING_NAMES if name in environ}
     if needs_cloud and _no_blank(values.get("NOVITA_API_KEY")) is None:
         problems.append(NO_NOVITA_KEY)
+    settings = _judged(values, problems)
+    if problems:
+        raise SettingsInvalid(problems)
+    return settings
+
+
+def _judged(values: Mapping[str, Any], problems: list[str]) -> Settings:
+    """Return the settings, with the default of each that makes no sense: that is among the problems then."""
+    wrong: set[str] = set()
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        problems += [_sentence(dict(it)) for it in error.errors(include_input=False, include_url=False)]
-        raise SettingsInvalid(problems) from None
-    if problems:
-        raise SettingsInvalid(problems)
+        found = error.errors(include_input=False, include_url=False)
+        problems += [_sentence(dict(it)) for it in found]
+        wrong = {str(it["loc"][0]) for it in found}
+        settings = Settings(**{name: value for name, value in values.items() if name not in wrong})
+    problems += [said for names, is_unfit, said in _RULES if wrong.isdisjoint(names) and is_unfit(settings)]
     return settings
 
 
