@@ -167,6 +167,14 @@ def test_nonsense_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
     assert len(problems_of(tmp_path, **environ)) == 1
 
 
+@pytest.mark.parametrize("name", ["GPUHERD_DEFAULT_LEASE", "GPUHERD_DELETE_STOPPED_AFTER"])
+def test_an_end_for_everybody_is_none_or_one_that_a_create_may_ask_for(tmp_path: Path, name: str) -> None:
+    for seconds in ("0", "10", "7776000"):
+        load(tmp_path, **{name: seconds})
+    for seconds in ("-1", "5", "9", "7776001"):
+        assert problems_of(tmp_path, **{name: seconds}) == [f"{name}: must be 0 for none, or 10 to 7776000 s"]
+
+
 def test_a_file_with_a_misspelt_setting_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gpuherd.toml").write_text("novita_api_kye = 'sk_x'\nlog_level = 'debug'\n")
     assert problems_of(tmp_path) == ["gpuherd.toml: there is no setting NOVITA_API_KYE"]

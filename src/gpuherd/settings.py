@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.endings.terms import LEASE_S, STOPPED_S
 from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
 from gpuherd.domain.notifications.smtp_server import SmtpServer
 from gpuherd.domain.notifications.target import mail_address
@@ -65,6 +66,17 @@ def _http_url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise ValueError("must be an http or https address such as https://api.novita.ai")
     return value.rstrip("/")
+
+
+def _none_or(shortest_s: int, longest_s: int) -> AfterValidator:
+    """Take the lengths that a create may ask for too, and 0 for none."""
+
+    def check(value: int) -> int:
+        if value and not shortest_s <= value <= longest_s:
+            raise ValueError(f"must be 0 for none, or {shortest_s} to {longest_s} s")
+        return value
+
+    return AfterValidator(check)
 
 
 def _policy(value: Any) -> Any:
@@ -132,9 +144,9 @@ class Settings(BaseModel):
     smtp_url: OptionalSecret = _named("GPUHERD_SMTP_URL", None)
     smtp_from: str = _named("GPUHERD_SMTP_FROM", "")
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
-    default_lease_s: int = _named("GPUHERD_DEFAULT_LEASE", 0, ge=0, le=90 * 86_400)
+    default_lease_s: Annotated[int, _none_or(*LEASE_S)] = _named("GPUHERD_DEFAULT_LEASE", 0)
     lease_warning_s: float = _named("GPUHERD_LEASE_WARNING", 600.0, ge=0, le=86_400)
-    delete_stopped_after_s: int = _named("GPUHERD_DELETE_STOPPED_AFTER", 0, ge=0, le=90 * 86_400)
+    delete_stopped_after_s: Annotated[int, _none_or(*STOPPED_S)] = _named("GPUHERD_DELETE_STOPPED_AFTER", 0)
     budget_lead_s: float = _named("GPUHERD_BUDGET_LEAD", 120.0, ge=0, le=86_400)
     budget_horizon_s: float = _named("GPUHERD_BUDGET_HORIZON", 900.0, ge=0, le=86_400)
     fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
