@@ -23,6 +23,8 @@ shows all settings, `gpuherd doctor` checks them.
 at least 4 characters more. What could mean several is refused with the candidates (exit code 5). A name
 goes before the beginning of an id.
 
+**Lists.** A noun by itself lists: `gpuherd keys` is `gpuherd keys ls`, with the same options.
+
 **Output.** Tables on a terminal; JSON in a pipe, or with `--json`. Answers go to stdout, everything said
 about them to stderr. In JSON mode an error is one line on stderr: `{"error": {"code", "title", "detail",
 "suggestion", "exitCode", …}}`; [what the codes mean](troubleshooting.md). `--quiet` (`-q`) gives ids only,

@@ -1,4 +1,4 @@
-"""Whoever leaves out what must be said is shown what there is, with a command to paste."""
+"""What is left out: a bare group lists, and of what must be said is shown what there is, ready to paste."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ import json
 from typing import Any
 
 import pytest
+import typer
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, problem
+from gpuherd.client.address import address_of
+from tests.entrypoints.cli.support import (
+    Answer,
+    Cli,
+    FakeApi,
+    InstantClock,
+    SeenRequest,
+    app_for,
+    problem,
+)
 
 PRODUCTS = [
     {"productId": "p1", "productName": "H100", "available": True, "gpuHourlyPrice": "10.5"},
@@ -82,7 +92,6 @@ def test_a_product_that_there_is_not_leads_to_the_list(cli: Cli, api: FakeApi) -
         ("ls", "--json", "--quiet"),
         ("--nope",),
         ("frobnicate",),
-        ("volumes", "--json"),
     ],
 )
 def test_a_program_is_told_in_one_line_of_json_that_its_words_make_no_sense(
@@ -103,6 +112,34 @@ def test_who_wants_ids_only_is_told_in_words(cli: Cli, words: tuple[str, ...]) -
     assert "No such option: --nope" in result.stderr and "Usage:" in result.stderr
 
 
-def test_a_group_without_a_command_still_shows_its_help(cli: Cli) -> None:
-    result = cli("volumes")
-    assert "Usage: gpuherd volumes" in result.output and "error" not in result.output
+ROOT: Any = typer.main.get_command(app_for(lambda: address_of("http://127.0.0.1:1", None), InstantClock()))
+GROUPS = {name: it for name, it in ROOT.commands.items() if hasattr(it, "commands")}
+LISTED = sorted(name for name, it in GROUPS.items() if "ls" in it.commands)
+
+
+def test_every_group_of_the_server_does_something_when_bare() -> None:
+    assert all(it.invoke_without_command for it in GROUPS.values())
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_bare_group_is_its_list_with_the_same_options(cli: Cli, api: FakeApi, name: str) -> None:
+    group = GROUPS[name]
+    assert [it.opts for it in group.params] == [it.opts for it in group.commands["ls"].params]
+    empty = ("endpoints", "keys", "secrets", "budgets", "volumes", "entries", "registryAuths", "prewarms")
+    api.script({**{key: [] for key in empty}, "total": 0, "nextCursor": None})
+    listed, bare = cli(name, "ls", "--json"), cli(name, "--json")
+    assert (bare.exit_code, bare.stdout) == (listed.exit_code, listed.stdout) == (0, bare.stdout)
+    first, second = api.seen
+    assert (second.method, second.path, second.query) == (first.method, first.path, first.query)
+
+
+def test_a_bare_group_takes_the_filters_of_its_list(cli: Cli, api: FakeApi) -> None:
+    api.script({"prewarms": [], "total": 0})
+    assert cli("prewarm", "--region", "CN-HK-01", "--json").exit_code == 0
+    assert ("region", "CN-HK-01") in api.seen[0].query
+
+
+def test_a_group_with_a_subcommand_lists_nothing_besides(cli: Cli, api: FakeApi) -> None:
+    api.script({"id": "adaadaad"})
+    assert cli("keys", "revoke", "adaadaad", "-q").stdout == "adaadaad\n"
+    assert [(it.method, it.path) for it in api.seen] == [("DELETE", "/api/keys/adaadaad")]

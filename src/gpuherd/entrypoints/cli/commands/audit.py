@@ -16,6 +16,7 @@ from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
@@ -44,7 +45,7 @@ class ChainVerification:
 
 def build_audit() -> typer.Typer:
     """Return `gpuherd audit` with its subcommands."""
-    audit = typer.Typer(no_args_is_help=True, help="Who did what.")
+    audit = group_with_default(list_entries, "Who did what.")
     audit.command("ls")(list_entries)
     audit.command("verify")(verify)
     return audit

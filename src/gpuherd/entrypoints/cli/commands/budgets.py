@@ -12,6 +12,7 @@ from gpuherd.entrypoints.cli.render.budgets import budget_lines, budget_table
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import pairs
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
@@ -47,8 +48,8 @@ _Strict = Annotated[
 
 def build_budgets() -> typer.Typer:
     """Return `gpuherd budgets` with its subcommands."""
-    budgets = typer.Typer(
-        no_args_is_help=True, help="How much may be spent, and what happens when that is used up."
+    budgets = group_with_default(
+        list_budgets, "How much may be spent, and what happens when that is used up."
     )
     budgets.command("ls")(list_budgets)
     budgets.command("add")(add_budget)

@@ -6,13 +6,13 @@ import typer
 
 from gpuherd.client import CloudTrust
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
 def build_cloud() -> typer.Typer:
     """Return `gpuherd cloud` with its subcommands."""
-    cloud = typer.Typer(invoke_without_command=True)
-    cloud.callback()(show)
+    cloud = group_with_default(show)
     cloud.command("confirm-account")(confirm_account)
     cloud.command("confirm-loss")(confirm_loss)
     return cloud
@@ -20,9 +20,8 @@ def build_cloud() -> typer.Typer:
 
 def show(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show what of the cloud is not believed: the account of the key, or the loss of many machines."""
-    if context.invoked_subcommand is None:
-        output = Output.for_command(as_json=as_json)
-        _tell(output, run(cli_context_of(context), output, lambda herd: herd.cloud.get()))
+    output = Output.for_command(as_json=as_json)
+    _tell(output, run(cli_context_of(context), output, lambda herd: herd.cloud.get()))
 
 
 def confirm_account(context: typer.Context, as_json: JsonOption = False) -> None:

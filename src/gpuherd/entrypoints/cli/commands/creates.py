@@ -6,21 +6,19 @@ import typer
 
 from gpuherd.client import Creates
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
 def build_creates() -> typer.Typer:
     """Return `gpuherd creates` with its subcommand."""
-    creates = typer.Typer(invoke_without_command=True)
-    creates.callback()(show_creates)
+    creates = group_with_default(show_creates)
     creates.command("resume")(resume)
     return creates
 
 
 def show_creates(context: typer.Context, as_json: JsonOption = False) -> None:
     """Say whether machines are rented, and why not; with a subcommand: let it go on."""
-    if context.invoked_subcommand is not None:
-        return
     output = Output.for_command(as_json=as_json)
     _print(output, run(cli_context_of(context), output, lambda herd: herd.creates()))
 

@@ -15,6 +15,7 @@ from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption
 from gpuherd.entrypoints.cli.render.output import as_json as json_of
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.find import find_id
 from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
@@ -22,8 +23,7 @@ from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 def build_jobs() -> typer.Typer:
     """Return `gpuherd jobs` with its subcommands."""
-    jobs = typer.Typer(invoke_without_command=True)
-    jobs.callback()(list_jobs)
+    jobs = group_with_default(list_jobs)
     jobs.command("show")(show_job)
     jobs.command("stats")(show_stats)
     return jobs
@@ -47,8 +47,6 @@ def list_jobs(
     quiet: QuietOption = False,
 ) -> None:
     """List the background jobs; with a subcommand: one job, or statistics."""
-    if context.invoked_subcommand is not None:
-        return
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 

@@ -18,6 +18,7 @@ from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.options import MaxLeaseOption
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.durations import time_ahead
@@ -52,7 +53,7 @@ def _term(words: str) -> timedelta:
 
 def build_keys() -> typer.Typer:
     """Return `gpuherd keys` with its subcommands."""
-    keys = typer.Typer(no_args_is_help=True, help="Who else may use this server, how far, and how long.")
+    keys = group_with_default(list_keys, "Who else may use this server, how far, and how long.")
     keys.command("create")(create_key)
     keys.command("ls")(list_keys)
     keys.command("revoke")(revoke_key)

@@ -12,6 +12,7 @@ from gpuherd.client import Gpuherd, Orphan, Orphans
 from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 from gpuherd.entrypoints.durations import rough_duration
@@ -22,8 +23,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def build_orphans() -> typer.Typer:
     """Return `gpuherd orphans` with its subcommands."""
-    orphans = typer.Typer(invoke_without_command=True)
-    orphans.callback()(list_orphans)
+    orphans = group_with_default(list_orphans)
     for name, command in (("adopt", adopt), ("stop", stop), ("delete", delete), ("resume", resume)):
         orphans.command(name)(command)
     return orphans
@@ -38,8 +38,6 @@ def list_orphans(
     quiet: QuietOption = False,
 ) -> None:
     """List machines that cost money and belong to no instance; with a subcommand: do something about one."""
-    if context.invoked_subcommand is not None:
-        return
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
     _print(output, run(cli_context_of(context), output, lambda herd: herd.orphans.list(verdict)))

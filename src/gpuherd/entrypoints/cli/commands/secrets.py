@@ -14,6 +14,7 @@ from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
 
@@ -23,7 +24,7 @@ Shared = Annotated[bool, typer.Option("--shared", help="For all keys; only an ad
 
 def build_secrets() -> typer.Typer:
     """Return `gpuherd secrets` with its subcommands."""
-    secrets = typer.Typer(no_args_is_help=True, help="Values for variables of instances, kept encrypted.")
+    secrets = group_with_default(list_secrets, "Values for variables of instances, kept encrypted.")
     secrets.command("set")(set_secret)
     secrets.command("ls")(list_secrets)
     secrets.command("rm")(remove_secret)

@@ -11,14 +11,15 @@ from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
 def build_volumes() -> typer.Typer:
     """Return `gpuherd volumes` with its subcommands."""
-    volumes = typer.Typer(
-        no_args_is_help=True, help="Network volumes: storage that outlives machines, and costs by itself."
+    volumes = group_with_default(
+        list_volumes, "Network volumes: storage that outlives machines, and costs by itself."
     )
     volumes.command("ls")(list_volumes)
     volumes.command("create")(create_volume)

@@ -21,6 +21,7 @@ from gpuherd.entrypoints.cli.render.webhooks import (
     endpoint_table,
     tried_line,
 )
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.runtime.find import find_id
 from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize, Since
@@ -72,7 +73,7 @@ EndpointId = Annotated[str, typer.Argument(metavar="ID", help="Which endpoint (e
 
 def build_webhooks() -> typer.Typer:
     """Return `gpuherd webhooks` with its subcommands."""
-    webhooks = typer.Typer(no_args_is_help=True, help="Who is told what happens, and whether it arrived.")
+    webhooks = group_with_default(list_endpoints, "Who is told what happens, and whether it arrived.")
     for name, command in (
         ("ls", list_endpoints),
         ("add", add_endpoint),

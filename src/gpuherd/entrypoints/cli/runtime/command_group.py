@@ -1,14 +1,15 @@
-"""The command group of `gpuherd`.
+"""The command groups of `gpuherd`.
 
-Shell completion, suggestions where a required option was left out, and words that make no sense told as every
-other error is.
+Shell completion, suggestions where a required option was left out, words that make no sense told as every other
+error is, and what a bare group does.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import typer
@@ -91,6 +92,22 @@ def _usage_report(error: UsageError) -> ErrorReport:
         detail=error.format_message(),
         suggestion=f"see how it is used with: {path} --help",
     )
+
+
+def group_with_default(default: Callable[..., None], words: str | None = None) -> typer.Typer:
+    """Return a group that does `default`, with its options, when no subcommand is given: mostly it lists.
+
+    The help says `words`, or else what that of `default` says.
+    """
+    group = typer.Typer(invoke_without_command=True)
+
+    @wraps(default)
+    def unless_subcommand(context: typer.Context, **options: Any) -> None:
+        if context.invoked_subcommand is None:
+            default(context, **options)
+
+    group.callback(help=words or default.__doc__)(unless_subcommand)
+    return group
 
 
 def _suggest_values(context: Any) -> None:

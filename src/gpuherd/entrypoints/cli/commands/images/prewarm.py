@@ -10,6 +10,7 @@ from gpuherd.client import Gpuherd, Prewarm, PrewarmQuota
 from gpuherd.entrypoints.cli.render.lists import whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.options import TIMEOUT_S, Timeout
 from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
@@ -18,8 +19,8 @@ from gpuherd.entrypoints.cli.runtime.workload_options import RegistryAuth
 
 def build_prewarm() -> typer.Typer:
     """Return `gpuherd prewarm` with its subcommands."""
-    prewarm = typer.Typer(
-        no_args_is_help=True, help="Image prewarm: pull an image into a region before a machine needs it."
+    prewarm = group_with_default(
+        list_prewarms, "Image prewarm: pull an image into a region before a machine needs it."
     )
     prewarm.command("ls")(list_prewarms)
     prewarm.command("create")(create_prewarm)

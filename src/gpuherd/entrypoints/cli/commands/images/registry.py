@@ -10,6 +10,7 @@ from gpuherd.client import Gpuherd, RegistryAuth
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.remove import only_one, remove_one
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
@@ -17,8 +18,8 @@ from gpuherd.entrypoints.cli.runtime.typed_secret import read_secret
 
 def build_registry() -> typer.Typer:
     """Return `gpuherd registry` with its subcommands."""
-    registry = typer.Typer(
-        no_args_is_help=True, help="Logins to registries with private images; the cloud keeps them."
+    registry = group_with_default(
+        list_registry_auths, "Logins to registries with private images; the cloud keeps them."
     )
     registry.command("ls")(list_registry_auths)
     registry.command("create")(create_registry_auth)

@@ -9,6 +9,7 @@ import typer
 from gpuherd.client import Template, TemplateFields
 from gpuherd.entrypoints.cli.commands import catalogue
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.workload_options import (
@@ -27,8 +28,7 @@ DiskOption = Annotated[int | None, typer.Option("--disk", min=10, max=1000, help
 
 def build_templates() -> typer.Typer:
     """Return `gpuherd templates` with its subcommands."""
-    templates = typer.Typer(invoke_without_command=True)
-    templates.callback()(list_templates)
+    templates = group_with_default(list_templates)
     templates.command("create")(create_template)
     templates.command("change")(change_template)
     templates.command("rm")(remove_template)
@@ -37,8 +37,7 @@ def build_templates() -> typer.Typer:
 
 def list_templates(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List what can run on an instance; with a subcommand: change your own."""
-    if context.invoked_subcommand is None:
-        catalogue.list_templates(context, Output.for_command(as_json=as_json, quiet=quiet))
+    catalogue.list_templates(context, Output.for_command(as_json=as_json, quiet=quiet))
 
 
 def create_template(
