@@ -217,7 +217,10 @@ class Instances(Protocol):
         ...
 
     async def ready_times_s(self, product_name: str) -> Sequence[float]:
-        """Return how long the latest rentals of this product took until they were usable."""
+        """Return how long the latest rentals of this product took until they were usable.
+
+        It goes by what was rented, under its name in the catalogue, not by how it was wished for.
+        """
         ...
 
 

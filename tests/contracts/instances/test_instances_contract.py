@@ -15,6 +15,7 @@ from tests.support.builders import (
     PRODUCT,
     a_delivery,
     a_reconcile_job,
+    a_running_instance,
     an_attempt,
     an_event,
     an_instance,
@@ -217,18 +218,30 @@ class TestReadyTimes:
     async def test_they_are_the_seconds_from_wish_to_use_latest_first(self, store: Store) -> None:
         await add(
             store,
-            an_instance(1, ready_at=START + timedelta(seconds=90)),
-            an_instance(2, ready_at=START + timedelta(seconds=200.25)),
-            an_instance(3),
-            an_instance(4, wish=Wish("H100", "101"), ready_at=START + timedelta(seconds=5)),
+            a_running_instance(1, ready_at=START + timedelta(seconds=90)),
+            a_running_instance(2, ready_at=START + timedelta(seconds=200.25)),
+            a_running_instance(3, ready_at=None),
         )
         assert await store.instances.ready_times_s(PRODUCT) == [200.25, 90.0]
-        assert await store.instances.ready_times_s("H100") == [5.0]
         assert await store.instances.ready_times_s("A100") == []
+
+    async def test_they_are_of_what_was_rented_however_it_was_wished_for(self, store: Store) -> None:
+        at_first = a_running_instance(2, wish=Wish("4090", "101"), rental=None, ready_at=None)
+        rented = a_running_instance(2, wish=Wish("4090", "101"), ready_at=START + timedelta(seconds=5))
+        adopted = a_running_instance(3, wish=Wish(PRODUCT, "101"), rental=None)
+        await add(store, a_running_instance(1, wish=Wish("4090", "101")), at_first, adopted)
+        leased = await store.instance_leases.acquire(at_first.id, None)
+        assert leased is not None
+        await store.instance_leases.save(leased, Change(rented))
+        assert await store.instances.ready_times_s(PRODUCT) == [5.0, 0.0]
+        assert await store.instances.ready_times_s("4090") == []
+        assert (await store.instances.get(rented.id)).wish.product_name == "4090"
 
     async def test_only_the_latest_fifty_are_asked(self, store: Store) -> None:
         await all_at_once(
             60,
-            lambda n: store.instances.add(Change(an_instance(n, ready_at=START + timedelta(seconds=n)))),
+            lambda n: store.instances.add(
+                Change(a_running_instance(n, ready_at=START + timedelta(seconds=n)))
+            ),
         )
         assert await store.instances.ready_times_s(PRODUCT) == [float(n) for n in reversed(range(10, 60))]

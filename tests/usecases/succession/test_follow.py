@@ -19,6 +19,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.ports.instances import Change
 from gpuherd.ports.metrics import NullMeter
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
@@ -26,6 +27,7 @@ from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 from gpuherd.usecases.succession.notice_lengths import NOTICE_LENGTHS
 from tests.support.budgets import USD
+from tests.support.builders import a_running_instance
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -281,6 +283,21 @@ async def test_heirs_that_fail_are_removed_and_followed_by_others_until_there_we
     assert made[3] - made[2] >= timedelta(seconds=60)
     assert herd.webhooks().count("instance.replacement_gave_up") == 1
     assert (await herd.instances.get(old.id)).settled
+
+
+async def test_an_heir_is_made_early_enough_for_the_usual_boot_of_the_product_that_was_rented(
+    herd: Herd, world: World
+) -> None:
+    for n in range(11, 14):
+        slow = a_running_instance(n, ready_at=herd.clock.now() + 20 * MINUTE, cloud_id=None)
+        await herd.instances.add(Change(slow))
+    old = await usable(herd, product_name="4090")
+    announce(world, old, seconds=2 * 3600)
+    await herd.run_for(55 * MINUTE)
+    chain = (await herd.instances.get(old.id)).chain
+    assert chain is None or chain.heir is None
+    await herd.run_for(10 * MINUTE)
+    assert await heir_of(herd, old)
 
 
 async def test_an_heir_that_hangs_in_its_boot_is_given_up_in_time_for_another(

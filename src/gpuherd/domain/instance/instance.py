@@ -235,6 +235,11 @@ class Instance:
         return self.id.removeprefix(ID_PREFIX)
 
     @property
+    def product_name(self) -> str:
+        """What its product is called in the catalogue once it is rented; before that, in the wish."""
+        return self.wish.product_name if self.rental is None else self.rental.product_name
+
+    @property
     def billing_mode(self) -> BillingMode:
         """How it is paid for, or is to be."""
         return (self.rental and self.rental.billing_mode) or self.wish.billing_mode

@@ -154,6 +154,16 @@ def gpu_hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
     return offer.gpu_hourly_usd(mode_of(offer, wish))
 
 
+def likely_product(ranking: Ranking, wish: Wish) -> str:
+    """Return what the product is called that the wish will get, as things stand.
+
+    Where nothing fits now it is what would be the best; where nothing is sold, what the wish calls it.
+    """
+    for offer in (*ranking.accepted, *(it.offer for it in ranking.refused)):
+        return offer.product_name
+    return wish.product_name
+
+
 def counted_usd(ranking: Ranking, wish: Wish) -> Decimal | None:
     """Return what the wish will cost an hour at most, as things stand; None where nothing fits.
 

@@ -147,7 +147,7 @@ class ChangeGoal:
         )
 
     async def _expected(self, instance: Instance) -> timedelta:
-        return time_to_ready(await self.instances.ready_times_s(instance.wish.product_name))
+        return time_to_ready(await self.instances.ready_times_s(instance.product_name))
 
     def _refuse_in_vain(self, what: str) -> None:
         if self.breaker_state() == "OPEN":

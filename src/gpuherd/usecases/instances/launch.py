@@ -28,6 +28,7 @@ from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
     billing_words,
     counted_usd,
+    likely_product,
     no_capacity,
     rank_offers,
     require_offers,
@@ -131,8 +132,9 @@ class LaunchInstance:
     lookup_budget_s: float
     tracer: Tracer = field(default_factory=NullTracer)
     _histories: Cache[str, Sequence[float]] = field(init=False)
-    # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
-    _satisfiable: dict[tuple[Any, ...], tuple[tuple[Offer, ...], Decimal | None]] = field(
+    # Wishes that some offer fits, each with the very catalogue in which that was so, the best price and the
+    # product.
+    _satisfiable: dict[tuple[Any, ...], tuple[tuple[Offer, ...], Decimal | None, str]] = field(
         default_factory=dict, init=False
     )
 
@@ -151,13 +153,13 @@ class LaunchInstance:
         if request.envs:
             await self.environments.check(request.envs, caller.key_id)
         request = _at_planned_price(request, self.clock.now())
-        wish, hourly_usd = await self._checked(request)
+        wish, hourly_usd, product_name = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
             wish = replace(wish, hourly_usd_max=hourly_usd)
         if request.envs:
             wish = replace(wish, envs=self.environments.sealed(request.envs, caller.key_id))
-        history = await self._history(wish.product_name)
+        history = await self._history(product_name)
         now = self.clock.now()
         terms = self.ends.agreed(request.terms, caller.limits, now)
         instance = Instance(
@@ -214,8 +216,9 @@ class LaunchInstance:
             product_name, lambda: self.instances.ready_times_s(product_name)
         )
 
-    async def _checked(self, request: LaunchRequest) -> tuple[Wish, Decimal | None]:
-        """Return the wish with region codes, and what the best offer for it costs, if that is known.
+    async def _checked(self, request: LaunchRequest) -> tuple[Wish, Decimal | None, str]:
+        """Return the wish with region codes, what the best offer for it costs, if that is known, and which
+        product it will get.
 
         What is already known to be impossible is refused.
         """
@@ -227,22 +230,23 @@ class LaunchInstance:
         wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
             self._refuse_unpriced(request)
-            return wish, None
+            return wish, None, wish.product_name
         wanted = _values(wish)
         known = self._satisfiable.get(wanted)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted and wish.patience_s:
                 self._refuse_unpriced(request)
-                return wish, None
+                return wish, None, likely_product(ranking, wish)
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
             if len(self._satisfiable) >= SATISFIABLE_MAX:
                 self._satisfiable.clear()
-            known = self._satisfiable[wanted] = (offers, counted_usd(ranking, wish))
+            product_name = likely_product(ranking, wish)
+            known = self._satisfiable[wanted] = (offers, counted_usd(ranking, wish), product_name)
         if not self.line.is_quiet and not wish.patience_s:
             await self._refuse_waited_for(wish, offers, regions)
-        return wish, known[1]
+        return wish, known[1], known[2]
 
     async def _refuse_waited_for(
         self, wish: Wish, offers: Sequence[Offer], regions: Sequence[Region]

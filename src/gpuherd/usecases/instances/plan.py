@@ -29,6 +29,7 @@ from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
+    likely_product,
     no_capacity,
     quoted_names,
     rank_offers,
@@ -79,23 +80,24 @@ class PlanLaunch:
 
     async def _plan(self, request: LaunchRequest) -> Plan:
         modes = billing_modes(request.wish)
-        regions, offers, template, history = await asyncio.gather(
+        regions, offers, template = await asyncio.gather(
             self.catalogue.regions(),
             # Money is about to be spent on what this says.
             self.catalogue.offers_of(modes, fresh=True),
             self.catalogue.run_spec(replace(request.wish, envs=named_envs(request.envs))),
-            self.instances.ready_times_s(request.wish.product_name),
         )
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
         if request.wish.volumes:
             codes = (await self.pin_region(request.wish.volumes, asked_regions(request), regions),)
         wish = replace(request.wish, regions=codes, envs=named_envs(request.envs))
         held = await self.line.held_for(Waiter("", self.clock.now(), wish), offers, regions)
+        ranking = rank_offers(require_offers(offers, wish), wish, held)
+        history = await self.instances.ready_times_s(likely_product(ranking, wish))
         plan = Plan(
             wish=wish,
             template=template,
             instead_of=await self._instead_of(wish, template),
-            ranking=rank_offers(require_offers(offers, wish), wish, held),
+            ranking=ranking,
             ready_in=time_to_ready(history),
             rentals=sample_count(history),
             disk_hourly_usd=self.catalogue.disk.hourly_usd(wish.disk_gb),

@@ -100,7 +100,7 @@ class FollowSuccession:
         old = predecessor_of(it, observation, listed_since, is_alone=await self._is_alone(it))
         lead, is_scarce = timedelta(0), False
         if old.is_notice_confirmed and it.reclaim is not None and known.heir is None:
-            boot = time_to_ready(await self.instances.ready_times_s(it.wish.product_name))
+            boot = time_to_ready(await self.instances.ready_times_s(it.product_name))
             usual = await self.notices.usual()
             old = replace(old, loss_expected_at=counted_on_until(it.reclaim, usual))
             lead, is_scarce = lead_time(boot, usual), await self._is_scarce(it)

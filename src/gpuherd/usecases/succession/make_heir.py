@@ -46,7 +46,7 @@ class MakeHeir:
         now, chain = self.clock.now(), old.chain or Chain(old.id)
         heir = Heir(self.ids.new(ID_PREFIX), chain.next_link, why, now)
         wish = self._wish(old, why, limits)
-        boot = time_to_ready(await self.instances.ready_times_s(wish.product_name))
+        boot = time_to_ready(await self.instances.ready_times_s(old.product_name))
         young = Instance(
             id=heir.id,
             name=old.name,

@@ -17,7 +17,10 @@ from gpuherd.adapters.sql.engine.database import Database
 from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 # Columns of `instance` that came after keys did, which older databases do not have.
-LATER_COLUMNS = ("due_at", "use_look_at", "lease_ends_at", "lease_s", "waits_since", "lineage", "link")
+LATER_COLUMNS = (
+    *("due_at", "use_look_at", "lease_ends_at", "lease_s", "waits_since", "lineage", "link"),
+    "rented_product",
+)
 BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 

@@ -125,7 +125,9 @@ class MemoryInstances:
         ready = [
             (row.instance.ready_at, row.instance.created_at)
             for row in self._tables.instances.values()
-            if row.instance.ready_at is not None and row.instance.wish.product_name == product_name
+            if row.instance.ready_at is not None
+            and row.instance.rental is not None
+            and row.instance.rental.product_name == product_name
         ]
         ready.sort(reverse=True)
         return [(ready_at - created_at).total_seconds() for ready_at, created_at in ready[:READY_TIMES_LIMIT]]

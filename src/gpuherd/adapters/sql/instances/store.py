@@ -241,7 +241,7 @@ class SqlInstances:
     async def ready_times_s(self, product_name: str) -> Sequence[float]:
         query = (
             sa.select(instance.c.created_at, instance.c.ready_at)
-            .where(instance.c.product_name == product_name, instance.c.ready_at.is_not(None))
+            .where(instance.c.rented_product == product_name, instance.c.ready_at.is_not(None))
             .order_by(instance.c.ready_at.desc())
             .limit(READY_TIMES_LIMIT)
         )

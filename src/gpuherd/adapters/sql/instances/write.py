@@ -84,6 +84,7 @@ _INSTANCE_COLUMNS = (
     "waits_since",
     "lineage",
     "link",
+    "rented_product",
     "version",
     "doc",
 )

@@ -117,6 +117,7 @@ def instance_row(it: Instance) -> Doc:
         "waits_since": it.line_since if is_in_line(it) else None,
         "lineage": None if it.chain is None else it.chain.lineage,
         "link": None if it.chain is None else it.chain.link,
+        "rented_product": None if rental is None else rental.product_name,
         "doc": dumps(doc),
     }
 

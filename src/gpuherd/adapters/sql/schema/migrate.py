@@ -26,7 +26,7 @@ MIGRATION_LOCK = 7_415_263
 TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.
-HEAD = "0026"
+HEAD = "0027"
 
 
 def migrate(database: Database, check: IntegrityCheck | None = None) -> None:

@@ -62,6 +62,8 @@ instance = sa.Table(
     # The id of the first of the instances that take over from one another, and which of them it is.
     sa.Column("lineage", sa.Text),
     sa.Column("link", sa.Integer),
+    # What its product is called in the catalogue, once it is rented; `product_name` is how it was wished for.
+    sa.Column("rented_product", sa.Text),
     # The database itself forbids two heirs of one instance.
     sa.Index(
         "one_heir",
@@ -123,7 +125,7 @@ instance = sa.Table(
     ),
     sa.Index(
         "instance_ready_times",
-        "product_name",
+        "rented_product",
         "ready_at",
         sqlite_where=sa.text("ready_at IS NOT NULL"),
         postgresql_where=sa.text("ready_at IS NOT NULL"),

@@ -72,7 +72,7 @@ def row_of(it: Instance) -> Row:
 
 def gpu_of(it: Instance) -> str:
     """Return what was rented, or is wished for."""
-    name = it.rental.product_name if it.rental else it.wish.product_name
+    name = it.product_name
     return name if it.wish.gpu_num == 1 else f"{it.wish.gpu_num} × {name}"
 
 
