@@ -41,7 +41,7 @@ PRICES_TTL_S = 30.0
 RENTAL, BROWSE = "rental", "browse"
 
 T = TypeVar("T")
-CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...]]
+CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...], Template]
 
 
 class CatalogueCache:
@@ -143,7 +143,7 @@ class CatalogueCache:
         return tuple(chain.from_iterable([await listed(mode) for mode in modes]))
 
     def from_cache(self, modes: Sequence[BillingMode], wish: Wish) -> CachedCatalogue | None:
-        """Return what a create asks for, if all of it can be had without waiting."""
+        """Return what a create asks for, with what shall run, if all of it can be had without waiting."""
         regions = self._regions.peek("all")
         offers = regions and self._peek_offers(modes)
         template = (
@@ -153,10 +153,11 @@ class CatalogueCache:
             return None
         given = wish.inputs
         if given is not NO_INPUTS or template is not self._usable_template:
-            run_spec(template, given)
+            spec = run_spec(template, given)
             # A burst is of one template, and it is the same for each of them.
             self._usable_template = template if given is NO_INPUTS else None
-        return regions, offers
+            return regions, offers, spec
+        return regions, offers, template
 
     def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:
         if len(modes) == 1:

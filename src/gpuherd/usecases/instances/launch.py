@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.budgets.spending import BudgetRules
-from gpuherd.domain.cloud.offer import Offer, Region
+from gpuherd.domain.cloud.offer import Offer, Region, Template
 from gpuherd.domain.endings.lease_term import accepted_term
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.errors import CloudUnavailable
@@ -108,6 +108,18 @@ class Launched:
     replayed: bool
 
 
+class _CheckedWish(NamedTuple):
+    """A wish that may be fulfilled, with the codes of its regions, and what is known about it by then."""
+
+    wish: Wish
+    # What the best offer for it costs.
+    hourly_usd: Decimal | None
+    # Which one it will get.
+    product_name: str
+    # Of its image, by the template where the wish names none.
+    registry_auth_id: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaunchInstance:
     """The use case."""
@@ -153,7 +165,7 @@ class LaunchInstance:
         if request.envs:
             await self.environments.check(request.envs, caller.key_id)
         request = _at_planned_price(request, self.clock.now())
-        wish, hourly_usd, product_name = await self._checked(request)
+        wish, hourly_usd, product_name, registry_auth_id = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
             wish = replace(wish, hourly_usd_max=hourly_usd)
@@ -188,7 +200,7 @@ class LaunchInstance:
         change = self.event_recorder.change(instance, new_event, actor=caller.key_id)
         change = replace(
             change,
-            jobs=(self.job_factory.reconcile_job(change.instance), *change.jobs),
+            jobs=(self.job_factory.reconcile_job(change.instance, registry_auth_id), *change.jobs),
             audit_record=caller.audit_record(AUDIT_ACTION, instance.id, now, after=_audit_text(instance)),
             limits=caller.limits if caller.limits.on_rentals else None,
             judged_by=self.budget_rules if self.budgets.current() else None,
@@ -216,28 +228,25 @@ class LaunchInstance:
             product_name, lambda: self.instances.ready_times_s(product_name)
         )
 
-    async def _checked(self, request: LaunchRequest) -> tuple[Wish, Decimal | None, str]:
-        """Return the wish with region codes, what the best offer for it costs, if that is known, and which
-        product it will get.
-
-        What is already known to be impossible is refused.
-        """
+    async def _checked(self, request: LaunchRequest) -> _CheckedWish:
+        """Return the wish with what is known about it; what is already known to be impossible is refused."""
         named = replace(request.wish, envs=named_envs(request.envs)) if request.envs else request.wish
-        regions, offers = await self._known(named)
+        regions, offers, spec = await self._known(named)
+        auth_id = None if spec is None else spec.registry_auth_id
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
         if request.wish.volumes:
             codes = (await self.pin_region(request.wish.volumes, asked_regions(request), regions),)
         wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
             self._refuse_unpriced(request)
-            return wish, None, wish.product_name
+            return _CheckedWish(wish, None, wish.product_name, auth_id)
         wanted = _values(wish)
         known = self._satisfiable.get(wanted)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted and wish.patience_s:
                 self._refuse_unpriced(request)
-                return wish, None, likely_product(ranking, wish)
+                return _CheckedWish(wish, None, likely_product(ranking, wish), auth_id)
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
             if len(self._satisfiable) >= SATISFIABLE_MAX:
@@ -246,7 +255,7 @@ class LaunchInstance:
             known = self._satisfiable[wanted] = (offers, counted_usd(ranking, wish), product_name)
         if not self.line.is_quiet and not wish.patience_s:
             await self._refuse_waited_for(wish, offers, regions)
-        return wish, known[1], known[2]
+        return _CheckedWish(wish, known[1], known[2], auth_id)
 
     async def _refuse_waited_for(
         self, wish: Wish, offers: Sequence[Offer], regions: Sequence[Region]
@@ -268,17 +277,18 @@ class LaunchInstance:
         if must_know_price(request, self.budgets):
             raise CloudUnavailable(PRICE_UNKNOWN)
 
-    async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
-        """Return regions and offers as far as they are known in time; what cannot run raises."""
+    async def _known(
+        self, wish: Wish
+    ) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None, Template | None]:
+        """Return regions, offers and what shall run as far as known in time; what cannot run raises."""
         modes = billing_modes(wish)
         if from_cache := self.catalogue.from_cache(modes, wish):
             return from_cache
-        regions, offers, _ = await asyncio.gather(
+        return await asyncio.gather(
             within_budget(self.lookup_budget_s, self.catalogue.regions()),
             within_budget(self.lookup_budget_s, self.catalogue.offers_of(modes)),
             within_budget(self.lookup_budget_s, self.catalogue.run_spec(wish)),
         )
-        return regions, offers
 
 
 def asked_regions(request: LaunchRequest) -> tuple[str, ...]:

@@ -27,14 +27,16 @@ class JobFactory:
         self._ids = ids
         self._max_attempts = max_attempts
 
-    def reconcile_job(self, instance: Instance) -> NewJob:
-        """Return the job that moves this instance."""
+    def reconcile_job(self, instance: Instance, registry_auth_id: str | None = None) -> NewJob:
+        """Return the job that moves this instance; `registry_auth_id` is that of its image, where known."""
         kind = reconcile_job_kind(instance)
         return NewJob(
             id=self._ids.new(JOB_ID_PREFIX),
             kind=kind,
             key=f"turn:{instance.id}",
-            payload=create_payload(instance) if kind == CREATE_INSTANCE else {"instanceId": instance.id},
+            payload=create_payload(instance, registry_auth_id)
+            if kind == CREATE_INSTANCE
+            else {"instanceId": instance.id},
             instance_id=instance.id,
             priority=Priority.HIGH if kind == CREATE_INSTANCE or _is_ending(instance) else Priority.NORMAL,
             max_attempts=self._max_attempts,
@@ -90,12 +92,15 @@ def _is_ending(instance: Instance) -> bool:
     return instance.goal is not Goal.RUNNING or instance.releasing
 
 
-def create_payload(instance: Instance) -> dict[str, object]:
-    """Return all that a create needs. The template names the credential of its image."""
-    return {
+def create_payload(instance: Instance, registry_auth_id: str | None = None) -> dict[str, object]:
+    """Return all that a create needs. The credential of its image may be named by the template alone."""
+    payload: dict[str, object] = {
         "instanceId": instance.id,
         "name": instance.name,
         "region": next(iter(instance.wish.regions), None),
         **wish_json(instance.wish),
         "webhookUrl": instance.webhook_url,
     }
+    if registry_auth_id:
+        payload["registryAuthId"] = registry_auth_id
+    return payload
