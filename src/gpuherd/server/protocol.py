@@ -136,7 +136,8 @@ class HardenedProtocol(HttpToolsProtocol):
             self._refuse(OVERLOADED)
         self._pending_bytes = 0
         super().on_headers_complete()
-        # uvicorn has just made it, and begins with it in the next round of the loop.
+        # uvicorn has just made it, and begins with it later: in the next round of the loop, or when the
+        # request before it has been answered.
         self.cycle.__class__ = ResponseCycle
 
     def on_response_complete(self) -> None:

@@ -25,7 +25,7 @@ LONG_PAGE_SIZE = 1_000
 # After a walk over long pages has failed, so many are made over ordinary ones.
 ORDINARY_WALKS = 20
 PAGE_CONCURRENCY = 16
-# Of long pages fewer are fetched at once, because all their rows are in memory together.
+# Of long pages fewer are fetched at once: those that arrive together are all in memory until each is read.
 ROWS_AT_ONCE = 3_000
 PAGES_MAX = 1_000
 
