@@ -61,7 +61,7 @@ ENDS = (
     Safeguard(
         "after the end there is no extension",
         "usecases/instances/change_lease.py",
-        "            _refuse_ended(before)\n",
+        "            _refuse_ended(before, self.clock.now())\n",
         "",
         (f"{ENDINGS}::test_after_the_end_an_extension_is_refused_and_a_start_has_a_fresh_lease",),
     ),

@@ -1,7 +1,7 @@
 """The command groups of `gpuherd`.
 
-Shell completion, suggestions where a required option was left out, words that make no sense told as every other
-error is, and what a bare group does.
+Shell completion, suggestions where a required option was left out, words that make no sense told as
+every other error is, and what a bare group does.
 """
 
 from __future__ import annotations
