@@ -62,14 +62,14 @@ CAPACITY_LINE = (
     ),
     Safeguard(
         "a start that waits is not asked for at every pass",
-        "usecases/reconcile/apply_step.py",
+        "usecases/reconcile/start/start_machine.py",
         "            if pause > timedelta(0):\n                return leased, RequeueAfter(pause)\n",
         "            pass\n",
         (f"{START_STORIES}::test_a_pass_in_between_does_not_ask_again",),
     ),
     Safeguard(
         "a clock that is set ahead ends no wait of a start",
-        "usecases/reconcile/apply_step.py",
+        "usecases/reconcile/start/start_machine.py",
         "        return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()\n",
         "        return start_waits_until(it) - self.clock.now()\n",
         (f"{START_STORIES}::test_a_clock_that_is_set_ahead_does_not_end_the_wait",),

@@ -225,7 +225,7 @@ RENTING = (
         "    if not is_overdue(instance, now, RESTART_SEEN_WITHIN):\n        return LookForRestart()\n",
         "    if True:\n        return Restart()\n",
         (
-            "tests/usecases/reconcile/test_restart.py"
+            "tests/usecases/reconcile/start/test_restart.py"
             "::test_one_without_answer_and_effect_ends_as_unknown_and_is_not_repeated",
         ),
     ),
@@ -951,7 +951,7 @@ OWNERSHIP = (
     ),
     Safeguard(
         "a start that is refused does not put aside a goal that came meanwhile",
-        "usecases/reconcile/apply_step.py",
+        "usecases/reconcile/start/start_machine.py",
         "        if isinstance(error, OutOfStock):\n",
         "        if isinstance(error, OutOfStock):\n"
         "            leased = await self.instance_leases.refresh(leased)\n",

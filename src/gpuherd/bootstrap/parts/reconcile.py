@@ -21,7 +21,8 @@ from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.reconcile.restart_machine import RestartMachine
+from gpuherd.usecases.reconcile.start.restart_machine import RestartMachine
+from gpuherd.usecases.reconcile.start.start_machine import StartMachine
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 from gpuherd.usecases.succession.follow import FollowSuccession
 from gpuherd.usecases.succession.notice_lengths import NoticeLengths
@@ -89,11 +90,11 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         verify_tag=verify_tag,
         own_machine=VerifyOwnMachine(cloud, instance_leases, ports.stores.observations, read_clocks),
         request=request,
+        start=StartMachine(instance_leases, cloud, event_recorder, request, clock, clock_steps),
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, notices, shared.capacity_line),
         end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
         clock=clock,
-        clock_steps=clock_steps,
         read_clocks=read_clocks,
     )
     return AdvanceInstance(

@@ -10,15 +10,12 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.contract.codec.values import iso
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
-    CloudError,
     MachineGone,
-    OutOfStock,
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -30,13 +27,10 @@ from gpuherd.domain.instance.lifecycle.conditions import (
     is_restarting,
     is_starting_again,
     must_release,
-    start_waits_until,
 )
 from gpuherd.domain.instance.lifecycle.steps import Step
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
-from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -46,7 +40,8 @@ from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.reconcile.restart_machine import RESTART_RECHECK, RestartMachine
+from gpuherd.usecases.reconcile.start.restart_machine import RESTART_RECHECK, RestartMachine
+from gpuherd.usecases.reconcile.start.start_machine import StartMachine
 from gpuherd.usecases.reconcile.step_result import RECHECK_SOON, RequeueAfter, StepResult
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
@@ -73,11 +68,11 @@ class ApplyStep:
     verify_tag: VerifyTag
     own_machine: VerifyOwnMachine
     request: RequestMachine
+    start: StartMachine
     restart: RestartMachine
     reclaim: RecordReclaim
     end: EndInstance
     clock: Clock
-    clock_steps: ClockStepDetector
     read_clocks: Callable[[], ClockReading]
 
     async def __call__(self, step: Step, leased: LeasedInstance) -> StepResult:
@@ -115,7 +110,7 @@ class ApplyStep:
             case steps.Fail(code, reason):
                 return await self._fail(leased, code, reason), None
             case steps.Start():
-                return await self._start(leased)
+                return await self.start.ask(leased)
             case steps.Restart():
                 return await self.restart.ask(leased)
             case steps.LookForRestart():
@@ -234,47 +229,6 @@ class ApplyStep:
             await self.reclaim.note_loss(it, now)
         return saved
 
-    async def _start(self, leased: LeasedInstance) -> StepResult:
-        wait, now = leased.instance.start_wait, self.clock.now()
-        if wait is not None:
-            pause = min(wait.next_try_at(now) - now, self._time_left_to_wait(leased.instance))
-            if pause > timedelta(0):
-                return leased, RequeueAfter(pause)
-        leased, error = await self.request.send(leased, self.cloud.start_machine)
-        if isinstance(error, OutOfStock):
-            if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
-                return await self._wait_for_gpus(leased, error, left)
-            # It holds the user's data: it stays as it is, exited, and can be started later.
-            return await self._refused(leased, error), None
-        if wait is not None and wait.refusals and error is None:
-            granted = replace(
-                leased.instance, reason="the cloud has GPUs for it", waiting_for=None, start_wait=None
-            )
-            leased = await self._save(leased, granted, NewEvent(events.GRANTED, granted.reason))
-        return self.request.look_for_effect(leased, error)
-
-    def _time_left_to_wait(self, it: Instance) -> timedelta:
-        """Return how long a start may go on waiting for capacity: a span of time, whatever the clock does."""
-        if it.start_wait is None or it.operation is None:
-            return timedelta(0)
-        since = it.operation.requested_at
-        return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()
-
-    async def _wait_for_gpus(self, leased: LeasedInstance, error: OutOfStock, left: timedelta) -> StepResult:
-        """Let a start that was refused for lack of stock wait for its next try."""
-        it, now = leased.instance, self.clock.now()
-        assert it.start_wait is not None, "only who may wait does"
-        wait = it.start_wait.refused(error.message, now)
-        # It was surely not started, so it may be asked for again.
-        leased = await self._save(leased, replace(it, start_wait=wait, asked_at=None))
-        until = iso(now + left)
-        return leased, RequeueAfter(
-            min(wait.next_try_at(now) - now, left),
-            f"waiting for capacity until {until}: {error.message}",
-            Waiting(WaitingFor.CAPACITY, error.message, now),
-            {"for": WaitingFor.CAPACITY.value, "code": error.code, "until": until},
-        )
-
     async def _delete(self, leased: LeasedInstance) -> StepResult:
         wanted = leased.instance.goal is Goal.DELETED
         if not wanted and (reason := await self.alarm.reason()):
@@ -300,24 +254,6 @@ class ApplyStep:
             return leased, RequeueAfter(DENIED_RECHECK)
         leased = await self._save(leased, replace(leased.instance, asked_at=self.clock.now()))
         return leased, RequeueAfter(RECHECK_SOON)
-
-    async def _refused(self, leased: LeasedInstance, error: CloudError) -> LeasedInstance:
-        it = leased.instance
-        failure = Failure(error.code, error.message, self.clock.now())
-        exited = replace(
-            it,
-            goal=Goal.STOPPED,
-            status=Status.EXITED,
-            reason=error.message,
-            waiting_for=None,
-            start_wait=None,
-            last_error=failure,
-        )
-        new_event = NewEvent(
-            events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
-        )
-        back = NewEvent(events.STATUS_EVENTS[Status.EXITED], error.message)
-        return await self._save(leased, exited, new_event, back)
 
     async def _fail(
         self, leased: LeasedInstance, code: str, reason: str, details: Mapping[str, Any] | None = None
