@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 from gpuherd.contract.codec.model import encode
 from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import goals
+from gpuherd.domain.instance.lifecycle.goals import StartOrder
+from gpuherd.domain.instance.operation import OperationKind, requested
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
@@ -184,6 +189,22 @@ def test_what_is_waited_for(changes: dict[str, Any], what: str) -> None:
 )
 def test_who_is_at_rest_waits_for_nothing(instance: Instance) -> None:
     assert explain_waiting(instance, [an_event()], ()) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (Status.EXITED, "Start it again; its data is still there."),
+        (Status.FAILED, "Stop it, then start it again; its data is still there."),
+    ],
+)
+def test_after_a_start_in_vain_it_advises_what_is_accepted(status: Status, advice: str) -> None:
+    late = Failure("STARTUP_TIMEOUT", "not usable in time", START)
+    operation = requested("op_1", OperationKind.START, START).failed(late)
+    ended = an_instance(status=status, cloud_id="m-1", last_error=late, operation=operation)
+    assert advice_for(ended, None) == advice
+    after = goals.stop(ended, "op_2", START) if status is Status.FAILED else ended
+    assert goals.start(replace(after, status=Status.EXITED), StartOrder(), "op_3", START)
 
 
 def test_an_order_without_an_answer_comes_first() -> None:

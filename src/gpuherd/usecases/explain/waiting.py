@@ -38,12 +38,13 @@ _MORE = (
     "Ask again and allow more: other regions, a higher price, on demand, fewer GPUs, or a wait for capacity."
 )
 _LATER = "Ask again later."
+_START_AGAIN = "Start it again; its data is still there."
 AFTER_FAILURE = {
     NoCapacity.code: _MORE,
     OutOfStock.code: _LATER,
     "HEALTH_CHECK_FAILED": "Look at the program's own log, or allow a longer healthCheck.maxWaitTimeMs.",
     "INSTANCE_TIMEOUT": "Ask again; a large image needs a longer GPUHERD_INSTANCE_MAX_WAIT.",
-    "STARTUP_TIMEOUT": "Start it again; its data is still there.",
+    "STARTUP_TIMEOUT": "Stop it, then start it again; its data is still there.",
     "STARTUP_FAILED": "See that the template's image is there and can be pulled with its credential.",
     "SPOT_RECLAIMED": "Ask again, or on demand: such a machine is not taken back.",
     OutcomeUnknown.code: _LATER,
@@ -89,7 +90,9 @@ def advice_for(instance: Instance, waiting: WaitExplanation | None) -> str | Non
     """Return what a person can do now; None where there is nothing to be done about."""
     if waiting is not None:
         return ADVICE[waiting.what]
-    failure = instance.last_error
+    failure, operation = instance.last_error, instance.operation
+    if instance.status is Status.EXITED and operation is not None and operation.error is not None:
+        return _START_AGAIN
     if failure is None or instance.status is not Status.FAILED:
         return None
     return AFTER_FAILURE.get(failure.code, "See what the reason says, change that, and ask again.")

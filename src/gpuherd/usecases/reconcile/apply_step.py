@@ -111,6 +111,8 @@ class ApplyStep:
                 return await self._fail(leased, code, reason), None
             case steps.Start():
                 return await self.start.ask(leased)
+            case steps.AbandonStart(code, reason):
+                return await self.start.abandon(leased, code, reason), None
             case steps.Restart():
                 return await self.restart.ask(leased)
             case steps.LookForRestart():

@@ -20,6 +20,7 @@ from gpuherd.domain.instance.lifecycle.goals import StartOrder
 from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import (
     AbandonRestart,
+    AbandonStart,
     Become,
     ConfirmRestart,
     Delete,
@@ -180,6 +181,8 @@ class Life:
                 self._fail(code, reason)
             case Start() | Stop() | Delete():
                 return self._ask(step, world)
+            case AbandonStart(code, reason):
+                self._abandon_start(code, reason)
             case Restart():
                 return self._ask_restart(step, world)
             case LookForRestart():
@@ -237,9 +240,12 @@ class Life:
         self._save(replace(self.instance, asked_at=self.now))
         if world.ask(step) or not isinstance(step, Start):
             return False
-        error = Failure("RESOURCE_CONSTRAINTS", "sold out", self.now)
-        self._save(replace(self.instance, goal=Goal.STOPPED, status=Status.EXITED, last_error=error))
+        self._abandon_start("RESOURCE_CONSTRAINTS", "sold out")
         return True
+
+    def _abandon_start(self, code: str, reason: str) -> None:
+        error = Failure(code, reason, self.now)
+        self._save(replace(self.instance, goal=Goal.STOPPED, status=Status.EXITED, last_error=error))
 
     def _ask_restart(self, step: Step, world: World) -> bool:
         self.asked.append((step, self.now))

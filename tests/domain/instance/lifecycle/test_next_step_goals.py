@@ -21,6 +21,7 @@ from gpuherd.domain.instance.lifecycle.goals import StartOrder
 from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
 from gpuherd.domain.instance.lifecycle.steps import (
     RESYNC_INTERVAL,
+    AbandonStart,
     Become,
     Delete,
     Fail,
@@ -131,14 +132,28 @@ def test_a_stop_or_delete_has_no_deadline(kind: OperationKind, age: timedelta) -
 
 
 @pytest.mark.parametrize(
-    ("asked_at", "code"),
-    # Never asked: the cloud was out of reach for all that time.
-    [(None, "NETWORK_ERROR"), (EARLY, "STARTUP_TIMEOUT")],
+    ("asked_at", "code", "reason"),
+    [
+        # Never asked: the cloud was out of reach for all that time.
+        (None, "NETWORK_ERROR", "the cloud could not be asked for the start in time"),
+        (EARLY, "STARTUP_TIMEOUT", "not usable in time: the machine is stopped"),
+    ],
 )
-def test_a_start_that_takes_too_long_says_on_whom_it_waited(asked_at: datetime | None, code: str) -> None:
+def test_a_start_that_takes_too_long_says_on_whom_it_waited(
+    asked_at: datetime | None, code: str, reason: str
+) -> None:
     instance = on_the_way(OperationKind.START, asked_at)
-    step = next_step(instance, None, seen(Phase.STOPPED), DEADLINE)
-    assert step == Fail(code, "not usable in time: the machine is stopped")
+    assert next_step(instance, None, seen(Phase.STOPPED), DEADLINE) == AbandonStart(code, reason)
+
+
+def test_a_start_whose_machine_boots_at_the_deadline_has_failed_and_is_not_called_exited() -> None:
+    step = next_step(on_the_way(OperationKind.START, EARLY), None, seen(Phase.PULLING), DEADLINE)
+    assert step == Fail("STARTUP_TIMEOUT", "not usable in time: still pulling at the deadline")
+
+
+def test_a_start_without_an_answer_whose_machine_cannot_be_seen_is_not_called_exited() -> None:
+    step = next_step(on_the_way(OperationKind.START, EARLY), None, Observation(), DEADLINE)
+    assert isinstance(step, Fail)
 
 
 def test_the_error_of_the_last_time_does_not_keep_a_machine_from_being_started() -> None:

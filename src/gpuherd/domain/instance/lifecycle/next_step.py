@@ -21,6 +21,7 @@ from gpuherd.domain.instance.lifecycle.reclaim import reclaim_step
 from gpuherd.domain.instance.lifecycle.restart import restart_step
 from gpuherd.domain.instance.lifecycle.steps import (
     RESYNC_INTERVAL,
+    AbandonStart,
     Become,
     Delete,
     Fail,
@@ -43,6 +44,8 @@ REPEAT_DELETE_AFTER = timedelta(seconds=30)
 REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 # How to connect may be taken from a list that has shown the machine like this for no longer than that.
 LISTED_DETAILS_FRESH = timedelta(seconds=60)
+# What a machine may show, or nothing, that nobody has started.
+_NOT_STARTED = frozenset({Phase.STOPPED, Phase.STOPPING, Phase.FROZEN, Phase.UNKNOWN})
 # The cloud's clock and ours differ by no more than this.
 CLOCKS_APART_MAX = timedelta(minutes=5)
 
@@ -78,7 +81,7 @@ def next_step(
     if (restart := restart_step(instance, observation, now)) is not None:
         return restart
     if now >= instance.deadline and not was_started_externally(instance):
-        return Fail(_timeout_code(instance), f"not usable in time: {_progress_words(instance, observation)}")
+        return _too_late(instance, observation)
     if instance.cloud_id is None:
         return Rent()
     return _boot(instance, observation, now)
@@ -274,10 +277,16 @@ def _recheck_delay(instance: Instance, now: datetime) -> timedelta:
     return min(RESYNC_INTERVAL, max(instance.deadline - now, timedelta(0)))
 
 
-def _timeout_code(instance: Instance) -> str:
+def _too_late(instance: Instance, observation: Observation) -> Step:
+    """End what was not usable in time; where a start came to nothing, the machine is as it was."""
+    words = f"not usable in time: {_progress_words(instance, observation)}"
     if not is_starting_again(instance):
-        return "INSTANCE_TIMEOUT"
-    return "NETWORK_ERROR" if instance.asked_at is None else "STARTUP_TIMEOUT"
+        return Fail("INSTANCE_TIMEOUT", words)
+    if instance.asked_at is None and observation.phase in _NOT_STARTED:
+        return AbandonStart("NETWORK_ERROR", "the cloud could not be asked for the start in time")
+    if observation.phase is Phase.STOPPED:
+        return AbandonStart("STARTUP_TIMEOUT", words)
+    return Fail("STARTUP_TIMEOUT", words)
 
 
 def _progress_words(instance: Instance, observation: Observation) -> str:

@@ -71,6 +71,14 @@ class Start:
 
 
 @dataclass(frozen=True)
+class AbandonStart:
+    """End the start without success: the machine stands still as before, and can be started again."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Restart:
     """Ask the cloud to restart the machine; once, because a second time would interrupt it once more."""
 
@@ -146,6 +154,7 @@ Step = (
     | Become
     | Fail
     | Start
+    | AbandonStart
     | Restart
     | LookForRestart
     | ConfirmRestart

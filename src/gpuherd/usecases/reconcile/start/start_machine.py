@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import structlog
+
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
-from gpuherd.domain.errors import CloudError, OutOfStock
+from gpuherd.domain.errors import OutOfStock
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
@@ -20,6 +22,8 @@ from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.step_result import RequeueAfter, StepResult
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,24 @@ class StartMachine:
             if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
                 return await self._wait_for_gpus(leased, error, left)
             # It holds the user's data: it stays as it is, exited, and can be started later.
-            return await self._refused(leased, error), None
+            failure = Failure(error.code, error.message, self.clock.now())
+            return await self._exited(leased, failure), None
         if wait is not None and wait.refusals and error is None:
             granted = replace(
                 leased.instance, reason="the cloud has GPUs for it", waiting_for=None, start_wait=None
             )
             leased = await self._save(leased, granted, NewEvent(events.GRANTED, granted.reason))
         return self.request.look_for_effect(leased, error)
+
+    async def abandon(self, leased: LeasedInstance, code: str, reason: str) -> LeasedInstance:
+        """Give a start up whose time is over; should the machine come up all the same, it is followed."""
+        it, now = leased.instance, self.clock.now()
+        # Who has just wanted it up may want it still: its data is kept as long as if it had stopped now.
+        leased = replace(leased, instance=replace(it, stopped_at=now))
+        story = {"code": code, "start": True}
+        told = (NewEvent(events.TIMEOUT, reason, story),) if code == "STARTUP_TIMEOUT" else ()
+        log.warning("instance.start_abandoned", instance_id=it.id, code=code, reason=reason)
+        return await self._exited(leased, Failure(code, reason, now), *told)
 
     def _time_left_to_wait(self, it: Instance) -> timedelta:
         """Return how long a start may go on waiting for capacity: a span of time, whatever the clock does."""
@@ -75,23 +90,22 @@ class StartMachine:
             {"for": WaitingFor.CAPACITY.value, "code": error.code, "until": until},
         )
 
-    async def _refused(self, leased: LeasedInstance, error: CloudError) -> LeasedInstance:
-        it = leased.instance
-        failure = Failure(error.code, error.message, self.clock.now())
+    async def _exited(self, leased: LeasedInstance, failure: Failure, *before: NewEvent) -> LeasedInstance:
+        """Say that nothing came of the start: the machine stands still, and can be started again."""
+        it, status = leased.instance, Status.EXITED
         exited = replace(
             it,
             goal=Goal.STOPPED,
-            status=Status.EXITED,
-            reason=error.message,
+            status=status,
+            reason=failure.message,
             waiting_for=None,
             start_wait=None,
             last_error=failure,
         )
-        new_event = NewEvent(
-            events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
-        )
-        back = NewEvent(events.STATUS_EVENTS[Status.EXITED], error.message)
-        return await self._save(leased, exited, new_event, back)
+        details = {"code": failure.code}
+        ended = NewEvent(events.START_REFUSED, failure.message, details, it.status.value, status.value)
+        back = NewEvent(events.STATUS_EVENTS[status], failure.message)
+        return await self._save(leased, exited, *before, ended, back)
 
     async def _save(
         self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
