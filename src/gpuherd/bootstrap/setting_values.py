@@ -19,7 +19,7 @@ SETTING_MEANINGS = {
     "GPUHERD_FAST_POLL_INTERVAL": "seconds between looks at the cloud while something does",
     "GPUHERD_WATCH_BUDGET": "looks at the cloud a minute at most; 0 is no limit",
     "GPUHERD_METRICS_BUDGET": "looks at the use of machines a minute at most; 0 is no limit",
-    "GPUHERD_INSTANCE_MAX_WAIT": "seconds in which a new instance must be usable",
+    "GPUHERD_INSTANCE_MAX_WAIT": "seconds in which a new instance must be usable, or its health check begin",
     "GPUHERD_DEFAULT_LEASE": "seconds after which an instance without a lease is stopped; 0 is never",
     "GPUHERD_LEASE_WARNING": "seconds before the end of a lease at which it is announced",
     "GPUHERD_DELETE_STOPPED_AFTER": "seconds after which a stopped instance is deleted; 0 is never",

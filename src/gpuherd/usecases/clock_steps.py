@@ -8,7 +8,11 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.conditions import is_starting_again
+from gpuherd.domain.instance.lifecycle.conditions import (
+    health_begun_at,
+    health_over_at,
+    is_starting_again,
+)
 
 log = structlog.get_logger()
 
@@ -74,4 +78,6 @@ class ClockStepDetector:
         """Return the deadline by the clock as it is now: what was promised is a span of time, not a date."""
         start = instance.operation if is_starting_again(instance) else None
         set_at = start.requested_at if start is not None else instance.created_at
-        return instance.deadline + self.ahead_since(set_at)
+        deadline = instance.deadline + self.ahead_since(set_at)
+        begun, over = health_begun_at(instance), health_over_at(instance)
+        return deadline if begun is None or over is None else max(deadline, over + self.ahead_since(begun))

@@ -134,6 +134,10 @@ class Health:
     def ended(self) -> bool:
         return self.status in (HealthStatus.PASSED, HealthStatus.FAILED)
 
+    def given_up(self, now: datetime) -> Health:
+        """Return it as ended without success: what it was about is not waited for any more."""
+        return replace(self, status=HealthStatus.FAILED, completed_at=now)
+
     def as_doc(self) -> dict[str, Any]:
         """Return it as JSON can hold it, for storage."""
         return {

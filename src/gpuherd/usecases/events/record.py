@@ -43,6 +43,7 @@ from gpuherd.domain.instance.events import (
     goes_to_instance_webhook,
 )
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle.conditions import settled_health
 from gpuherd.domain.instance.operation import Operation, progress
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX, Delivery
@@ -97,9 +98,11 @@ class EventRecorder:
         """Return the change that makes `instance` true and tells `new_events` of it."""
         now = self._clock.now()
         instance, operations = _with_progress(instance, now)
+        health = settled_health(instance, now)
         status_since, ended_status = _status_times(instance, new_events, now)
         first = instance.sequence + 1
-        instance = replace(instance, status_since=status_since, sequence=instance.sequence + len(new_events))
+        sequence = instance.sequence + len(new_events)
+        instance = replace(instance, health=health, status_since=status_since, sequence=sequence)
         events = tuple(
             Event(
                 instance_id=instance.id,

@@ -13,7 +13,7 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.capacity_line import PlaceInLine
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.conditions import awaits_health
+from gpuherd.domain.instance.lifecycle.conditions import awaits_health, given_up_at
 from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances
@@ -182,6 +182,6 @@ def _describe_wait(
         sentence=it.sentence,
         since=it.since,
         until=it.until,
-        deadline=instance.deadline,
+        deadline=given_up_at(instance),
         **in_line,
     )

@@ -31,7 +31,7 @@ from gpuherd.domain.instance.lifecycle.conditions import (
     was_machine_proven_gone,
     was_made_later,
 )
-from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
+from gpuherd.domain.instance.lifecycle.due import instance_ending, wait_at_most
 from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import Delete, Observation, Settled, Stop, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
@@ -61,7 +61,6 @@ LEASE_BUSY_RETRY = timedelta(seconds=1)
 ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 MACHINE_HELD_RETRY = timedelta(seconds=5)
-DUE_RECHECK = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -302,9 +301,8 @@ class AdvanceInstance:
         return Snooze(requeue.delay, instance.reason)
 
     def _until_due(self, it: Instance, delay: timedelta) -> timedelta:
-        """Return how long to wait at most: an end must not be slept through."""
-        due = due_at(self._by_steady_clock(replace(it, look_at=None)))
-        return delay if due is None else min(delay, max(due - self.clock.now(), DUE_RECHECK))
+        by_steady_clock = self._with_adjusted_deadline(self._by_steady_clock(replace(it, look_at=None)))
+        return wait_at_most(by_steady_clock, delay, self.clock.now())
 
     async def _record(self, leased: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
         """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""

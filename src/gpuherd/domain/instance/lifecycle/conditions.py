@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.health import Health, HealthStatus
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
 from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind
 
 VANISHED = "INSTANCE_VANISHED"
+# The last round of a health check may end so long after the time of the check.
+HEALTH_VERDICT_WITHIN = timedelta(minutes=1)
 
 
 def has_other_ports(instance: Instance, machine: Machine) -> bool:
@@ -22,6 +25,42 @@ def has_other_ports(instance: Instance, machine: Machine) -> bool:
 def awaits_health(instance: Instance) -> bool:
     """Tell whether the application is being asked whether it is up."""
     return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
+
+
+def health_begun_at(instance: Instance) -> datetime | None:
+    """Return since when the application is asked, or could be; None where it is not waited for."""
+    if instance.health_check is None or instance.status not in (Status.RUNNING, Status.HEALTH_CHECKING):
+        return None
+    return (instance.health and instance.health.started_at) or instance.started_at
+
+
+def health_over_at(instance: Instance) -> datetime | None:
+    """Return when its health check has surely said what it found; None where it is not waited for."""
+    begun, check = health_begun_at(instance), instance.health_check
+    if begun is None or check is None:
+        return None
+    return begun + timedelta(milliseconds=check.max_wait_ms) + HEALTH_VERDICT_WITHIN
+
+
+def given_up_at(instance: Instance) -> datetime:
+    """Return when it is given up if it cannot be used; a check that was asked for has all of its time."""
+    return max(instance.deadline, health_over_at(instance) or instance.deadline)
+
+
+def is_coming_up(instance: Instance) -> bool:
+    """Tell whether it is waited for, so that a deadline runs."""
+    resting = instance.usable or instance.status in (*TERMINAL_STATUSES, Status.EXITED, Status.MIGRATING)
+    return instance.goal is Goal.RUNNING and not resting and not was_started_externally(instance)
+
+
+def settled_health(instance: Instance, now: datetime) -> Health | None:
+    """Return what its health check has found, as over where nobody goes on with it."""
+    health = instance.health
+    if instance.status is Status.FAILED and instance.health_check is not None:
+        health = health or Health()
+    elif health is None or health.status is HealthStatus.PENDING or awaits_health(instance):
+        return health
+    return health if health is None or health.ended else health.given_up(now)
 
 
 def is_starting_again(instance: Instance) -> bool:

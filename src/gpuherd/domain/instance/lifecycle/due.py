@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuherd.domain.endings import ending as endings
 from gpuherd.domain.endings.ending import Ending, Situation, ending, next_due, silent_at
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import (
+    given_up_at,
+    is_coming_up,
+    was_machine_proven_gone,
+)
+
+DUE_RECHECK = timedelta(seconds=1)
 
 
 def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:
@@ -26,6 +32,15 @@ def due_at(it: Instance) -> datetime | None:
         return it.look_at
     ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
     return min(filter(None, (ends_at, it.look_at)), default=None)
+
+
+def wait_at_most(it: Instance, delay: timedelta, now: datetime) -> timedelta:
+    """Return how long to wait at most: neither an end nor a deadline must be slept through."""
+    due, until = due_at(it), given_up_at(it)
+    if due is not None:
+        delay = min(delay, max(due - now, DUE_RECHECK))
+    # What is over and still waits has been asked about, and could not be told.
+    return min(delay, until - now) if is_coming_up(it) and until > now else delay
 
 
 def silence_ends_at(it: Instance) -> datetime | None:

@@ -11,6 +11,7 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import (
     VANISHED,
+    given_up_at,
     has_other_ports,
     is_overdue,
     is_starting_again,
@@ -80,7 +81,7 @@ def next_step(
         return _follow(instance, observation)
     if (restart := restart_step(instance, observation, now)) is not None:
         return restart
-    if now >= instance.deadline and not was_started_externally(instance):
+    if now >= given_up_at(instance) and not was_started_externally(instance):
         return _too_late(instance, observation)
     if instance.cloud_id is None:
         return Rent()
@@ -274,7 +275,7 @@ def _asked_before(instance: Instance, now: datetime) -> bool:
 def _recheck_delay(instance: Instance, now: datetime) -> timedelta:
     if was_started_externally(instance):
         return RESYNC_INTERVAL
-    return min(RESYNC_INTERVAL, max(instance.deadline - now, timedelta(0)))
+    return min(RESYNC_INTERVAL, max(given_up_at(instance) - now, timedelta(0)))
 
 
 def _too_late(instance: Instance, observation: Observation) -> Step:
