@@ -127,6 +127,7 @@ def _plane(
     feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(feed.forget)
     return Plane(
+        judge_values=instances.judge,
         launch_instance=instances.launch,
         plan_launch=instances.plan,
         plans=instances.plans,

@@ -50,6 +50,7 @@ from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.instances.read_log import ReadLog
 from gpuherd.usecases.instances.replace import ReplaceInstance
+from gpuherd.usecases.instances.validation.judge_values import JudgeValues
 from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.orphans.adopt import AdoptOrphan
@@ -186,6 +187,7 @@ class ShownSetting:
 class Plane:
     """What the outside may use of the inside."""
 
+    judge_values: JudgeValues
     launch_instance: LaunchInstance
     plan_launch: PlanLaunch
     plans: PlanServices

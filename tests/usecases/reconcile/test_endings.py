@@ -346,8 +346,9 @@ async def test_a_key_whose_leases_are_limited_has_one_on_everything(herd: Herd) 
 
 
 async def test_settings_give_a_lease_to_whoever_asked_for_none(herd: Herd) -> None:
-    rules = replace(herd.launch_instance.ends, default_lease=timedelta(hours=8))
-    herd.launch_instance = replace(herd.launch_instance, ends=rules)
+    rules = replace(herd.launch_instance.judge.ends, default_lease=timedelta(hours=8))
+    judge = replace(herd.launch_instance.judge, ends=rules)
+    herd.launch_instance = replace(herd.launch_instance, judge=judge)
     assert (await herd.launch()).terms.lease == Lease(seconds=8 * HOUR_S)
     assert (await herd.launch(terms=leased(60))).terms.lease == Lease(seconds=60)
 

@@ -18,6 +18,7 @@ from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.instances.replace import ReplaceInstance
+from gpuherd.usecases.instances.validation.judge_values import JudgeValues
 from gpuherd.usecases.plans.find import FindHeldPlan
 from gpuherd.usecases.plans.hold import HoldPlan
 from gpuherd.usecases.volumes.list_all import ListVolumes
@@ -28,6 +29,7 @@ from gpuherd.usecases.volumes.pin_region import PinRegion
 class InstanceParts:
     """The use cases of instances that are built from more than a store."""
 
+    judge: JudgeValues
     launch: LaunchInstance
     plan: PlanLaunch
     plans: PlanServices
@@ -47,7 +49,9 @@ def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: 
     instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
     find, pin_region = FindInstance(instances), PinRegion(list_volumes)
     ends = EndRules(values.default_lease, values.delete_stopped_after, values.lease_warning)
+    judge = JudgeValues(catalogue, ends, clock, values.lookup_budget_s)
     parts = InstanceParts(
+        judge=judge,
         launch=LaunchInstance(
             instances=instances,
             catalogue=catalogue,
@@ -59,7 +63,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: 
             clock=clock,
             ids=ports.ids,
             max_wait=values.instance_max_wait,
-            ends=ends,
+            judge=judge,
             budgets=shared.budget_cache,
             budget_rules=values.budget_rules,
             line=shared.capacity_line,

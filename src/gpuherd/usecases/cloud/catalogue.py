@@ -194,29 +194,20 @@ def known_codes(words: tuple[str, ...], regions: tuple[Region, ...]) -> tuple[st
     return tuple(dict.fromkeys(code for code in called if code is not None))
 
 
-def region_codes(words: Iterable[str], regions: Iterable[Region], field: str) -> tuple[str, ...]:
-    """Return the codes of the regions that are meant, each once; a word that means none is a mistake."""
-    known = tuple(regions)
-    codes: list[str] = []
-    problems: list[FieldProblem] = []
-    for word in words:
-        match = next((region for region in known if region.is_called(word)), None)
-        if match is None:
-            choices = ", ".join(region.code for region in known)
-            message = f"unknown region {word!r}; there are: {choices}"
-            problems.append(FieldProblem(field, "INVALID_REGION", message))
-        elif match.code not in codes:
-            codes.append(match.code)
-    if problems:
-        raise InvalidRequest(problems)
-    return tuple(codes)
+def unknown_regions(words: Iterable[str], regions: Sequence[Region], field: str) -> list[FieldProblem]:
+    """Return a problem for each word that means no region."""
+    unknown = [word for word in words if not any(it.is_called(word) for it in regions)]
+    choices = ", ".join(it.code for it in regions) if unknown else ""
+    said = [f"unknown region {word!r}; there are: {choices}" for word in unknown]
+    return [FieldProblem(field, "INVALID_REGION", it) for it in said]
 
 
 def find_region(word: str, regions: Iterable[Region]) -> Region:
     """Return the region that is meant; a word that means none is a mistake."""
     known = tuple(regions)
-    (code,) = region_codes([word], known, "region")
-    return next(it for it in known if it.code == code)
+    if problems := unknown_regions([word], known, "region"):
+        raise InvalidRequest(problems)
+    return next(it for it in known if it.is_called(word))
 
 
 log = structlog.get_logger()

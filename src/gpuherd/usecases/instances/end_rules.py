@@ -44,14 +44,21 @@ class EndRules:
 
 def check_lease(lease: Lease, limits: Limits, now: datetime) -> None:
     """Raise `InvalidRequest` if a lease cannot be had."""
+    if (problem := lease_problem(lease, limits, now)) is not None:
+        raise InvalidRequest([problem])
+
+
+def lease_problem(lease: Lease, limits: Limits, now: datetime) -> FieldProblem | None:
+    """Return why a lease cannot be had; None if it can."""
     length_s = lease.seconds if lease.until is None else (lease.until - now).total_seconds()
     assert length_s is not None, "a lease has a length or a moment"
     least, most = LEASE_S
     if lease.until is not None and not least <= length_s <= most:
-        _refuse("lease.until", f"must be at least {least} s and at most {most // 86_400} days ahead")
+        return _problem("lease.until", f"must be at least {least} s and at most {most // 86_400} days ahead")
     if limits.max_lease_s is not None and length_s > limits.max_lease_s:
-        _refuse("lease", f"must not be longer than this key may have one: {limits.max_lease_s} s")
+        return _problem("lease", f"must not be longer than this key may have one: {limits.max_lease_s} s")
+    return None
 
 
-def _refuse(field: str, words: str) -> None:
-    raise InvalidRequest([FieldProblem(field, "INVALID_LEASE", f"{field} {words}")])
+def _problem(field: str, words: str) -> FieldProblem:
+    return FieldProblem(field, "INVALID_LEASE", f"{field} {words}")

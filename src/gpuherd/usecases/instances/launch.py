@@ -47,8 +47,8 @@ from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.instances.validation.judge_values import AskedValues, JudgeValues
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.secrets.environment import Environments, named_envs
 from gpuherd.usecases.volumes.pin_region import PinRegion
@@ -134,7 +134,7 @@ class LaunchInstance:
     clock: Clock
     ids: Ids
     max_wait: timedelta
-    ends: EndRules
+    judge: JudgeValues
     budgets: BudgetCache
     budget_rules: BudgetRules
     line: CapacityLine
@@ -160,11 +160,13 @@ class LaunchInstance:
         caller = request.caller
         if known := await self.made_of(request):
             return Launched(known, replayed=True)
+        now = self.clock.now()
+        request = _at_planned_price(request, now)
+        terms = await self.judge.agreed(request.terms, judged_values(request), caller.limits, now)
         if request.wish.registry_auth_id:
             await self._check_registry_auth(request.wish.registry_auth_id)
         if request.envs:
             await self.environments.check(request.envs, caller.key_id)
-        request = _at_planned_price(request, self.clock.now())
         wish, hourly_usd, product_name, registry_auth_id = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
@@ -173,7 +175,6 @@ class LaunchInstance:
             wish = replace(wish, envs=self.environments.sealed(request.envs, caller.key_id))
         history = await self._history(product_name)
         now = self.clock.now()
-        terms = self.ends.agreed(request.terms, caller.limits, now)
         instance = Instance(
             id=self.ids.new(ID_PREFIX, now),
             name=request.name,
@@ -194,7 +195,7 @@ class LaunchInstance:
             health_check=request.health_check,
             replacement=self._replacement(request),
             terms=terms,
-            lease_term=accepted_term(terms.lease, now, self.ends.lease_warning),
+            lease_term=accepted_term(terms.lease, now, self.judge.ends.lease_warning),
         )
         new_event = NewEvent(events.CREATED, "accepted", after=Status.CREATING.value)
         change = self.event_recorder.change(instance, new_event, actor=caller.key_id)
@@ -294,6 +295,11 @@ class LaunchInstance:
 def asked_regions(request: LaunchRequest) -> tuple[str, ...]:
     """Return the regions that the user named, in his words; none: the settings choose."""
     return (*((request.region,) if request.region else ()), *(request.regions or ()))
+
+
+def judged_values(request: LaunchRequest) -> AskedValues:
+    """Return what the catalogue and the clock judge of a request."""
+    return AskedValues(request.region, request.regions, request.terms.lease)
 
 
 def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuherd.domain.cloud.offer import Region
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.instance import Optimize
-from gpuherd.usecases.cloud.catalogue import known_codes, region_codes
+from gpuherd.usecases.cloud.catalogue import known_codes, unknown_regions
 
 # A burst names the same regions over and over.
 ORDERS_MAX = 256
@@ -48,7 +49,8 @@ class RegionRules:
         words = self.order(region, regions)
         if known is None:
             return words
-        _check(region, regions, known)
+        if problems := region_problems(region, regions, known):
+            raise InvalidRequest(problems)
         # The configured order may name regions that this account does not have; the user's may not.
         return () if anywhere else self._known_codes(words, known)
 
@@ -63,8 +65,9 @@ class RegionRules:
         return codes
 
 
-def _check(region: str | None, regions: Sequence[str] | None, known: tuple[Region, ...]) -> None:
-    if region is not None:
-        region_codes([region], known, "region")
-    if regions is not None:
-        region_codes(regions, known, "regions")
+def region_problems(
+    region: str | None, regions: Sequence[str] | None, known: tuple[Region, ...]
+) -> list[FieldProblem]:
+    """Return what is wrong with the regions that the user names."""
+    named = unknown_regions(() if region is None else (region,), known, "region")
+    return [*named, *unknown_regions(regions or (), known, "regions")]

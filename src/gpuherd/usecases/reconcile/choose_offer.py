@@ -23,7 +23,7 @@ from gpuherd.domain.instance.offer_ranking import (
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
 from gpuherd.usecases.capacity.line import CapacityLine
-from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, known_codes
 
 # A wait tells of the same refusal again only so often.
 REFUSAL_TOLD_AGAIN = timedelta(hours=1)
@@ -44,10 +44,10 @@ async def choose_offer(
     """
     wish = leased.instance.wish
     regions = await catalogue.regions()
-    known = [word for word in wish.regions if any(region.is_called(word) for region in regions)]
-    wish = replace(wish, regions=region_codes(known, regions, "regions"))
-    if leased.instance.wish.regions and not known:
+    codes = known_codes(wish.regions, regions)
+    if wish.regions and not codes:
         raise NotFound(f"unknown regions: {', '.join(leased.instance.wish.regions)}", code="INVALID_REGION")
+    wish = replace(wish, regions=codes)
     template = await catalogue.run_spec(wish)
     fresh = wish.hourly_usd_max is not None or wish.patience_s > 0
     listed = await catalogue.offers_of(billing_modes(wish), fresh=fresh)

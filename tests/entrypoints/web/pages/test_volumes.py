@@ -76,8 +76,8 @@ async def test_two_at_once_make_one_and_the_second_is_told_that_it_is_under_way(
 async def test_mistakes_are_beside_their_fields_and_nothing_is_made(admin: Browser, herd: Herd) -> None:
     wrong = {"name": "", "region": "MARS-01", "sizeGb": "5"}
     reply = await admin.send("/volumes", once=await once_of(admin, "/volumes"), **wrong)
-    assert (reply.status_code, "Nothing was made: 2 fields need another look." in reply.text) == (400, True)
-    for field in ("name", "sizeGb"):
+    assert (reply.status_code, "Nothing was made: 3 fields need another look." in reply.text) == (400, True)
+    for field in ("name", "region", "sizeGb"):
         assert f'id="{field}-problem"' in reply.text
     assert 'value="5"' in reply.text
     reply = await admin.send(

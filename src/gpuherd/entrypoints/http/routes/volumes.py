@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.entrypoints.schemas.others import VolumeBody
@@ -25,8 +26,9 @@ async def list_volumes(request: Request) -> Response:
 @router.post("", status_code=201, openapi_extra=takes(VolumeBody))
 async def create(request: Request) -> Response:
     """Make a network volume. It costs money until it is deleted, mounted or not; its name must be free."""
-    wanted = VolumeBody.parse(await read_object(request)).to_request()
-    made = await plane_of(request).volumes.create(wanted, acting_caller(request))
+    plane, caller = plane_of(request), acting_caller(request)
+    wanted = (await parsed(VolumeBody, await read_object(request), plane, caller)).to_request()
+    made = await plane.volumes.create(wanted, caller)
     return json_reply(describe_volume(made), status=201)
 
 

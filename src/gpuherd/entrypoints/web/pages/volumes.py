@@ -10,6 +10,7 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.others import VolumeBody
 from gpuherd.entrypoints.web.forms import form_of
@@ -28,14 +29,14 @@ async def show(request: Request) -> Response:
 
 async def create(request: Request) -> Response:
     """Make a volume. The same form sent twice makes one."""
-    form = form_of(request)
+    form, plane, caller = form_of(request), plane_of(request), acting_caller(request)
     body = {name: form.text(name) for name in ("name", "region")} | {
         "sizeGb": typed_number(form.text("sizeGb"))
     }
 
     async def act() -> Response:
-        wanted = VolumeBody.parse(body).to_request()
-        await plane_of(request).volumes.create(wanted, acting_caller(request))
+        wanted = (await parsed(VolumeBody, body, plane, caller)).to_request()
+        await plane.volumes.create(wanted, caller)
         return done("/volumes", "volume")
 
     try:

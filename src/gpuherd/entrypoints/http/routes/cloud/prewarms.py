@@ -9,6 +9,7 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.prewarm import PrewarmState
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.query import Query, choice, described, text
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.openapi import takes
@@ -34,8 +35,9 @@ async def list_prewarms(request: Request) -> Response:
 @router.post("", status_code=201, openapi_extra=takes(PrewarmBody))
 async def create(request: Request) -> Response:
     """Pull an image into a region ahead of time. Machines there, and with these products, start sooner."""
-    wanted = PrewarmBody.parse(await read_object(request)).to_wish()
-    made = await plane_of(request).prewarms.create(wanted, acting_caller(request))
+    plane, caller = plane_of(request), acting_caller(request)
+    wanted = (await parsed(PrewarmBody, await read_object(request), plane, caller)).to_wish()
+    made = await plane.prewarms.create(wanted, caller)
     return json_reply(describe_prewarm(made), status=201)
 
 

@@ -22,6 +22,7 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
 from gpuherd.entrypoints.lists import INSTANCE_LIST, instance_query
 from gpuherd.entrypoints.log_reply import LogReply
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.query import Query, choice, described, flag, number
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
@@ -54,8 +55,8 @@ async def launch(request: Request) -> Response:
     if "planId" in body:
         plan = await _held_plan(plane, RentPlanBody.parse(body).plan_id, caller)
         body = json.loads(plan.body)
-    wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller, plan=plan)
-    launched = await plane.launch_instance(wanted)
+    wanted = await parsed(LaunchBody, body, plane, caller)
+    launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller, plan=plan))
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
         headers[REPLAYED_HEADER] = "true"

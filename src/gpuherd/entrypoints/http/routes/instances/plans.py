@@ -11,6 +11,7 @@ from starlette.responses import Response
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.entrypoints.auth.authorization import caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
 from gpuherd.entrypoints.schemas.openapi import takes
@@ -28,7 +29,7 @@ async def plan(request: Request) -> Response:
     """
     plane, caller = plane_of(request), caller_of(request)
     said = await read_object(request)
-    body = PlanBody.parse(said, plane.targets)
+    body = await parsed(PlanBody, said, plane, caller)
     if body.hold:
         require_scope(request, Scope.WRITE)
     planned = await plane.plan_launch(body.to_request(caller=caller))

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.workload import PrewarmBody
 from gpuherd.entrypoints.web.forms import form_of
@@ -22,11 +23,11 @@ from gpuherd.entrypoints.web.views.prewarms import prewarm_body
 
 async def create(request: Request) -> Response:
     """Order a prewarm task. The same form sent twice orders one."""
-    body = prewarm_body(form_of(request))
+    body, plane, caller = prewarm_body(form_of(request)), plane_of(request), acting_caller(request)
 
     async def act() -> Response:
-        wanted = PrewarmBody.parse(body).to_wish()
-        await plane_of(request).prewarms.create(wanted, acting_caller(request))
+        wanted = (await parsed(PrewarmBody, body, plane, caller)).to_wish()
+        await plane.prewarms.create(wanted, caller)
         return done("/images", "prewarm")
 
     try:

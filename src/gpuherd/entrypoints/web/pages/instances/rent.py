@@ -15,6 +15,7 @@ from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUn
 from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.errors import GpuherdError, InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.parsed import parsed
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
@@ -63,8 +64,8 @@ async def rent(request: Request) -> Response:
     try:
         body = launch_body_of(filled)
         claim = plane.keys.claim_request(caller.key_id, form_key(form), "form", body=body)
-        wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
-        launched = await plane.launch_instance(wanted)
+        wanted = await parsed(LaunchBody, body, plane, caller)
+        launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller))
     except InvalidRequest as error:
         return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
     except GpuherdError as error:
@@ -75,13 +76,13 @@ async def rent(request: Request) -> Response:
 
 async def plan(request: Request) -> Response:
     """Show what would be tried, in which order, for how much; nothing is rented."""
-    plane, filled = plane_of(request), form_values(form_of(request))
+    plane, filled, caller = plane_of(request), form_values(form_of(request)), acting_caller(request)
     runs = filled.fields["templateId"] or filled.fields["imageUrl"]
     if not filled.fields["productName"] or not runs:
         return page(request, "plan.html", plan=None, refusal="")
     try:
-        wanted = PlanBody.parse(launch_body_of(filled), plane.targets)
-        made = await plane.plan_launch(wanted.to_request(caller=acting_caller(request)))
+        wanted = await parsed(PlanBody, launch_body_of(filled), plane, caller)
+        made = await plane.plan_launch(wanted.to_request(caller=caller))
     except InvalidRequest as error:
         wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
         return page(request, "plan.html", plan=None, refusal=wrong)
