@@ -79,7 +79,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: 
             flags=stores.flags,
             rules=values.regions,
             timeout_s=values.request_timeout_s,
-            ends=ends,
+            judge=judge,
             budgets=stores.budgets,
             budget_cache=shared.budget_cache,
             budget_rules=values.budget_rules,

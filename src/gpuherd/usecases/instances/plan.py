@@ -45,9 +45,15 @@ from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
-from gpuherd.usecases.instances.end_rules import EndRules
-from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, asked_regions, must_know_price
+from gpuherd.usecases.instances.launch import (
+    PRICE_UNKNOWN,
+    LaunchRequest,
+    asked_regions,
+    judged_values,
+    must_know_price,
+)
 from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.instances.validation.judge_values import JudgeValues
 from gpuherd.usecases.secrets.environment import Environments, named_envs
 from gpuherd.usecases.volumes.pin_region import PinRegion
 
@@ -63,7 +69,7 @@ class PlanLaunch:
     flags: Flags
     rules: RegionRules
     timeout_s: float
-    ends: EndRules
+    judge: JudgeValues
     budgets: Budgets
     budget_cache: BudgetCache
     budget_rules: BudgetRules
@@ -72,6 +78,11 @@ class PlanLaunch:
 
     async def __call__(self, request: LaunchRequest) -> Plan:
         """Return the plan; `CloudUnavailable` if the cloud cannot be asked, `NotFound` as a launch."""
+        # As agreed for a launch now; whoever plans what that refuses would rent in vain.
+        terms = await self.judge.agreed(
+            request.terms, judged_values(request), request.caller.limits, self.clock.now()
+        )
+        request = replace(request, terms=terms)
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await self._plan(request)
@@ -160,7 +171,7 @@ class PlanLaunch:
             return None
         usd, now = plan.counted_usd, self.clock.now()
         try:
-            lease = self.ends.agreed(request.terms, request.caller.limits, now).lease
+            lease = request.terms.lease
             length = None if lease is None else lease.length(now)
             price = None if usd is None else nano_usd(usd)
             demand = Demand(request.caller.key_id, request.labels, price, length)

@@ -46,14 +46,19 @@ async def test_every_problem_is_told_whoever_judges_it(
     assert (await api.get("/api/instances")).json()["total"] == 0
 
 
-async def test_a_lease_that_lies_behind_us_is_told_with_an_unknown_region(api: httpx.AsyncClient) -> None:
-    wanted = {**GOOD, "region": "XX-1", "lease": PAST}
-    assert problems(await api.post("/api/instances", json=wanted)) == {REGION, LEASE}
+@pytest.mark.parametrize("route", ["/api/instances", "/api/plans"])
+async def test_a_lease_that_lies_behind_us_is_told_with_an_unknown_region(
+    api: httpx.AsyncClient, route: str
+) -> None:
+    assert problems(await api.post(route, json={**GOOD, "region": "XX-1", "lease": PAST})) == {REGION, LEASE}
 
 
-async def test_a_wrong_value_is_told_rather_than_that_nothing_fits(api: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("route", ["/api/instances", "/api/plans"])
+async def test_a_wrong_value_is_told_rather_than_that_nothing_fits(
+    api: httpx.AsyncClient, route: str
+) -> None:
     wanted = {**GOOD, "maxHourlyPrice": "0.00001", "lease": PAST}
-    assert problems(await api.post("/api/instances", json=wanted)) == {LEASE}
+    assert problems(await api.post(route, json=wanted)) == {LEASE}
 
 
 async def test_what_cannot_be_judged_in_an_outage_is_left_out(api: httpx.AsyncClient, herd: Herd) -> None:

@@ -55,6 +55,10 @@ async def test_an_impossible_wish_is_200_with_the_reasons(api: httpx.AsyncClient
         ({"productName": "nothing"}, 404, "PRODUCT_NOT_FOUND"),
         ({"templateId": "999999"}, 404, "TEMPLATE_NOT_FOUND"),
         ({"region": "moon"}, 400, "INVALID_REGION"),
+        ({"lease": {"until": "2020-01-01T00:00:00Z"}}, 400, "INVALID_LEASE"),
+        ({"lease": {"until": "2099-01-01T00:00:00Z"}}, 400, "INVALID_LEASE"),
+        # Five seconds ahead.
+        ({"lease": {"until": "2026-01-01T00:00:05Z"}}, 400, "INVALID_LEASE"),
         ({"maxHourlyPric": 1}, 400, "UNKNOWN_FIELD"),
         ({"name": " "}, 400, "INVALID_INSTANCE_NAME"),
         ({"webhookUrl": "http://10.0.0.1/"}, 400, "INVALID_WEBHOOK_URL"),
@@ -67,6 +71,17 @@ async def test_a_wrong_body_is_refused_as_in_a_create(
     assert (reply.status_code, reply.json()["code"]) == (status, code)
     create = await api.post("/api/instances", json={**GOOD, **changes})
     assert (create.status_code, create.json()["code"]) == (status, code)
+
+
+async def test_a_lease_that_the_key_may_not_have_is_refused_as_in_a_create(api: httpx.AsyncClient) -> None:
+    limited = await key_of(api, "write", maxLeaseSeconds=60)
+    for reply in (
+        await plan(api, limited, hold=True, lease={"seconds": 600}),
+        await plan(api, limited, lease={"seconds": 600}),
+    ):
+        assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_LEASE")
+    # It says nothing of one, and gets the one that it may have.
+    assert (await plan(api, limited)).json()["fits"] is True
 
 
 async def test_a_cloud_that_cannot_be_asked_is_503_with_the_reason(
