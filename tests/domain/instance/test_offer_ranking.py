@@ -71,12 +71,20 @@ CAP = Decimal("1.40")
             "region AS-IN-01 is not among the regions asked for",
             id="another region",
         ),
+        pytest.param(
+            an_offer(region=IND, spot_usd=None, available=False),
+            a_wish(regions=(HK, SGP)),
+            "not sold as spot, only as onDemand",
+            id="in no way that is wanted, wherever it is",
+        ),
         pytest.param(an_offer(available=False), a_wish(), "not available", id="unavailable"),
-        pytest.param(an_offer(spot_usd=None), a_wish(), "not sold as spot", id="no spot price"),
+        pytest.param(
+            an_offer(spot_usd=None), a_wish(), "not sold as spot, only as onDemand", id="no spot price"
+        ),
         pytest.param(
             an_offer(on_demand_usd=None),
             a_wish(billing_mode=ON_DEMAND),
-            "not sold as onDemand",
+            "not sold as onDemand, only as spot",
             id="no on-demand price",
         ),
         pytest.param(
@@ -247,7 +255,7 @@ def test_every_refused_offer_is_told_under_its_region() -> None:
             "region": HK,
             "offers": [
                 {"productId": "a", **said, "reason": "not available"},
-                {"productId": "b", **said, "reason": "not sold as spot"},
+                {"productId": "b", **said, "reason": "not sold as spot, only as onDemand"},
             ],
         },
         {

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
 from gpuherd.domain.errors import NoCapacity, NotFound
+from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Optimize, Wish
 
 UNPRICED_LAST = Decimal("Infinity")
@@ -127,14 +128,15 @@ def rank_offers(
 def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NOTHING_HELD) -> str | None:
     """Return why this offer does not fit the wish, or None if it does."""
     price = hourly_usd(offer, wish)
+    if price is None:
+        # Wherever and however much of it there is.
+        return _not_sold_words(offer, mode_of(offer, wish))
     if wish.regions and offer.region not in wish.regions:
         return f"region {offer.region} is not among the regions asked for"
     if held and (reason := held.get(key_of(offer, wish))):
         return reason
     if not offer.available:
         return "not available"
-    if price is None:
-        return f"not sold as {mode_of(offer, wish)}"
     if wish.hourly_usd_max is not None and price > wish.hourly_usd_max:
         return (
             f"costs {price} USD an hour{_disk_words(offer, wish)}, above the limit of {wish.hourly_usd_max}"
@@ -177,6 +179,11 @@ def counted_usd(ranking: Ranking, wish: Wish) -> Decimal | None:
     return max(best.values(), default=None)
 
 
+def _not_sold_words(offer: Offer, mode: BillingMode) -> str:
+    others = [it for it in BillingMode if it is not mode and offer.gpu_hourly_usd(it) is not None]
+    return f"not sold as {mode}" + (f", only as {' or '.join(others)}" if others else "")
+
+
 def _disk_words(offer: Offer, wish: Wish) -> str:
     disk = offer.disk.hourly_usd(wish.disk_gb)
     return f" ({disk} of it for {wish.disk_gb} GB of disk)" if disk else ""
@@ -193,6 +200,22 @@ def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     if not found:
         raise NotFound(f"no product is called {quoted_names(wish)}", code="PRODUCT_NOT_FOUND")
     return found
+
+
+def sold_otherwise(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
+    """Return what a wish means among what is sold in ways that it does not want, without a price for it.
+
+    `NotFound` where nothing is called so there, either.
+    """
+    found = require_offers(offers, wish)
+    if wish.billing_mode is BillingMode.SPOT:
+        return tuple(replace(it, spot_usd=None) for it in found)
+    return tuple(replace(it, on_demand_usd=None) for it in found)
+
+
+def other_modes(wish: Wish) -> tuple[BillingMode, ...]:
+    """Return the ways to pay that the wish does not want."""
+    return tuple(it for it in BillingMode if it not in billing_modes(wish))
 
 
 def quoted_names(wish: Wish) -> str:

@@ -27,6 +27,7 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import other_modes, require_offers, sold_otherwise
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
@@ -141,6 +142,19 @@ class CatalogueCache:
         if len(modes) == 1:
             return await listed(modes[0])
         return tuple(chain.from_iterable([await listed(mode) for mode in modes]))
+
+    async def named_offers(
+        self, listed: Iterable[Offer], wish: Wish, budget_s: float = 5.0
+    ) -> tuple[Offer, ...]:
+        """Return what a wish means by its product; what is sold only in another way has no price for it."""
+        try:
+            return require_offers(listed, wish)
+        except NotFound:
+            modes = other_modes(wish)
+            others = await within_budget(budget_s, self.offers_of(modes)) if modes else None
+            if others is None:
+                raise
+            return sold_otherwise(others, wish)
 
     def from_cache(self, modes: Sequence[BillingMode], wish: Wish) -> CachedCatalogue | None:
         """Return what a create asks for, with what shall run, if all of it can be had without waiting."""

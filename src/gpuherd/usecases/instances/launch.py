@@ -244,7 +244,8 @@ class LaunchInstance:
         wanted = _values(wish)
         known = self._satisfiable.get(wanted)
         if known is None or known[0] is not offers:
-            ranking = rank_offers(require_offers(offers, wish), wish)
+            meant = await self.catalogue.named_offers(offers, wish, self.lookup_budget_s)
+            ranking = rank_offers(meant, wish)
             if not ranking.accepted and wish.patience_s:
                 self._refuse_unpriced(request)
                 return _CheckedWish(wish, None, likely_product(ranking, wish), auth_id)

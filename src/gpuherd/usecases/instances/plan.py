@@ -33,7 +33,6 @@ from gpuherd.domain.instance.offer_ranking import (
     no_capacity,
     quoted_names,
     rank_offers,
-    require_offers,
 )
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
@@ -102,7 +101,7 @@ class PlanLaunch:
             codes = (await self.pin_region(request.wish.volumes, asked_regions(request), regions),)
         wish = replace(request.wish, regions=codes, envs=named_envs(request.envs))
         held = await self.line.held_for(Waiter("", self.clock.now(), wish), offers, regions)
-        ranking = rank_offers(require_offers(offers, wish), wish, held)
+        ranking = rank_offers(await self.catalogue.named_offers(offers, wish), wish, held)
         history = await self.instances.ready_times_s(likely_product(ranking, wish))
         plan = Plan(
             wish=wish,

@@ -18,7 +18,6 @@ from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
     no_capacity,
     rank_offers,
-    require_offers,
 )
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
@@ -51,7 +50,7 @@ async def choose_offer(
     template = await catalogue.run_spec(wish)
     fresh = wish.hourly_usd_max is not None or wish.patience_s > 0
     listed = await catalogue.offers_of(billing_modes(wish), fresh=fresh)
-    offers = require_offers(listed, wish)
+    offers = await catalogue.named_offers(listed, wish)
     held: dict[OfferKey, str] = {}
     if not line.is_quiet:
         held |= await line.held_for(waiter_of(leased.instance, now), listed, regions)
