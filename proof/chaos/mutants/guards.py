@@ -1255,6 +1255,20 @@ SPANS = (
         (f"{METER}::test_a_machine_that_gets_an_id_whose_machine_has_ended_costs_what_was_agreed_for_it",),
     ),
     Safeguard(
+        "what was moving when another machine took its id may have run until then",
+        "domain/costs/meter/gpu.py",
+        '    return CostSpan(before.machine.cloud_id, CostKind.GPU, rate, edge, "unseen", edge, REPLACED)\n',
+        "    return None\n",
+        (f"{METER}::test_what_was_moving_when_another_took_its_id_may_have_run_until_then",),
+    ),
+    Safeguard(
+        "before a step of the clock only a believable list makes sure",
+        "domain/costs/meter/metering.py",
+        "    seen_at = None if previous is None else previous.started_at - seam.step\n",
+        "    seen_at = seam.before if previous is None else previous.started_at - seam.step\n",
+        (METERING,),
+    ),
+    Safeguard(
         "an instance gets the spans from before it had its machine",
         "adapters/sql/costs/binding.py",
         "    connection.execute(sa.update(meter).where(nobodys).values(**owned))\n",

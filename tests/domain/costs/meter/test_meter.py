@@ -24,7 +24,7 @@ from gpuherd.domain.cloud.observation import (
 )
 from gpuherd.domain.costs.amount import cost_nano, nano_usd
 from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
-from gpuherd.domain.costs.meter.edges import ORDERED, UNCLEAR
+from gpuherd.domain.costs.meter.edges import ORDERED, REPLACED, UNCLEAR
 from gpuherd.domain.costs.meter.gpu import GPU_PAID
 from gpuherd.domain.costs.meter.meter import read_meter
 from gpuherd.domain.costs.meter.metering import meters_of
@@ -340,6 +340,20 @@ def test_a_machine_that_takes_the_id_of_another_between_two_lists_ends_the_span_
     former, latter = ledger.spans(CostKind.GPU)
     assert former.ended == Edge(at(20), at(31))
     assert latter.began == Edge(at(25), at(31))
+
+
+def test_what_was_moving_when_another_took_its_id_may_have_run_until_then():
+    """No list came in between (chaos capacity, seed 840912)."""
+    ledger = Ledger()
+    ledger.look(0, 1, Phase.RUNNING)
+    ledger.look(20, 1, Phase.MIGRATING)
+    ledger.terms = AgreedTerms(at(200), PRICE)
+    ledger.look(220, 1, replace(machine(Phase.PULLING), env_tag="another"))
+    moved, former, latter = ledger.spans(CostKind.GPU)
+    assert moved.ended == Edge(at(1), at(21))
+    assert former.began == former.ended == Edge(at(20), at(221))
+    assert former.ended_by == REPLACED and former.rate == RATES[CostKind.GPU]
+    assert latter.began == Edge(at(200), at(221))
 
 
 def test_a_machine_that_takes_the_id_of_another_before_it_costs_anything_begins_after_that_one():

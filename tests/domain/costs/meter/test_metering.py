@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.clock_reading import ClockSeam
-from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, read_meters
+from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, cut_all, read_meters
 from gpuherd.domain.costs.meter.reading import ListTimes, MachineMeter
 from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.costs.span import CostKind, Edge
+from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from tests.support.builders import a_machine, a_sighting
 from tests.support.fake_clock import START
 
@@ -76,3 +76,13 @@ def test_an_edge_that_was_reckoned_back_is_not_taken_for_one_that_the_clock_has_
     meters = {"m": MachineMeter(last_ended={CostKind.GPU: ended})}
     (span,) = read_meters(metering, [a_sighting(a_machine(1, cloud_id="m", **PRICED))], meters, {}, {})
     assert span.began.lo == START + 240 * SECOND
+
+
+def test_where_no_list_could_be_believed_nothing_is_sure_of_the_time_before_the_clock_was_set() -> None:
+    """The machine was gone long before, and no list since has shown it (chaos strict, seed 841446)."""
+    began = Edge(START, START)
+    span = CostSpan("m", CostKind.GPU, Rate(1, PriceSource.RENTAL), began, "running")
+    seam = ClockSeam(START + 90 * SECOND, START + 3690 * SECOND, START + 210 * SECOND)
+    old, new = cut_all([span], seam, None)
+    assert (old.began, old.ended) == (began, Edge(START, START + 90 * SECOND))
+    assert new.began == Edge(START + 3690 * SECOND, START + 3690 * SECOND)

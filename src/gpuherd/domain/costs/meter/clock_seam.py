@@ -9,17 +9,19 @@ from gpuherd.domain.costs.span import CostSpan, Edge
 from gpuherd.domain.fast_replace import replace
 
 
-def cut_at_seam(span: CostSpan, before: datetime, after: datetime, seen_at: datetime) -> list[CostSpan]:
+def cut_at_seam(
+    span: CostSpan, before: datetime, after: datetime, seen_at: datetime | None
+) -> list[CostSpan]:
     """Cut a span where the wall clock was set: `before` and `after` are one moment by the two clocks.
 
-    By the first of them the machine was last seen at `seen_at`.
+    By the first of them the machine was last seen at `seen_at`; None if never by a list that can be believed.
     """
     if span.began_by == UNCLEAR:
         began = span.began.lo + (after - before)
         missed_at = None if span.missed_at is None else span.missed_at + (after - before)
         return [replace(span, began=Edge(began, began), missed_at=missed_at)]
     # What was not sure stays so: up to the seam, and from there on.
-    sure_until = max(span.began.lo, seen_at) if span.sure_until is None else span.sure_until
+    sure_until = span.sure_until or max(span.began.lo, seen_at or span.began.lo)
     lo = min(sure_until, before)
     old = replace(span, ended=Edge(lo, before), ended_by="clock", sure_until=None, missed_at=None)
     new = replace(span, id=0, began=Edge(after, after), began_by="clock")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.meter.edges import (
+    REPLACED,
     UNCLEAR,
     earliest_begin,
     edge_to_now,
@@ -30,8 +31,7 @@ ENDING = frozenset({Phase.REMOVING, Phase.ABSENT})
 
 def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
     span, phase = meter.open.get(CostKind.GPU), it.after.machine.phase
-    if it.is_new and span is not None:
-        former = end_former(it, span)
+    if (former := _former(meter, it, span)) is not None:
         yield former
         meter, span = without_former(meter, former), None
     is_shown_free = phase not in GPU_PAID and phase is not Phase.UNKNOWN
@@ -54,6 +54,22 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         yield replace(span, rate=rate, began=began, began_by=phase.value, sure_until=None, missed_at=None)
     else:
         yield from _carry_on_gpu(it, span)
+
+
+def _former(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> CostSpan | None:
+    """Return the end of the machine that had the id before, if it was paid for or may have been since."""
+    if not it.is_new:
+        return None
+    if span is not None:
+        return end_former(it, span)
+    before = it.before
+    if before is None or it.was_gone or it.previous is None or before.machine.phase not in ON_ITS_WAY:
+        return None
+    ended = meter.last_ended.get(CostKind.GPU)
+    lo = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)
+    edge = Edge(min(lo, it.this.finished_at), it.this.finished_at)
+    rate = it.tariff.gpu_rate(before.machine, None)
+    return CostSpan(before.machine.cloud_id, CostKind.GPU, rate, edge, "unseen", edge, REPLACED)
 
 
 def _again(meter: MachineMeter, it: MeterReading) -> bool:

@@ -81,7 +81,8 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
 
 def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | None) -> list[CostSpan]:
     """Cut all spans that go on where the wall clock was set, since the last believable list or after it."""
-    seen_at = seam.before if previous is None else previous.started_at - seam.step
+    # Without one, nothing is sure but how each of them began.
+    seen_at = None if previous is None else previous.started_at - seam.step
     return [part for span in spans for part in cut_at_seam(span, seam.before, seam.after, seen_at)]
 
 
