@@ -167,15 +167,15 @@ async def test_a_create_that_cannot_look_once_more_is_not_sent_and_leaves_no_int
     look = herd.billing.list_volumes
 
     async def away() -> Any:
-        monkeypatch.setattr(herd.billing, "list_volumes", look)
         raise CloudUnavailable("the cloud does not answer")
 
-    async def away_the_second_time() -> Any:
+    async def away_from_now_on() -> Any:
         monkeypatch.setattr(herd.billing, "list_volumes", away)
         return await look()
 
-    monkeypatch.setattr(herd.billing, "list_volumes", away_the_second_time)
+    monkeypatch.setattr(herd.billing, "list_volumes", away_from_now_on)
     assert (await made(api)).status_code == 503
+    monkeypatch.setattr(herd.billing, "list_volumes", look)
     assert herd.world.record.counts["network_storage_create"] == 0
     assert await herd.flags.get(f"{INTENT}data") is None
     assert (await made(api)).status_code == 201

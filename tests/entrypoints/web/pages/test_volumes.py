@@ -32,7 +32,7 @@ async def test_a_volume_is_made_shown_with_price_and_region_and_deleted(
     assert reply.headers["location"] == "/volumes?done=volume"
     page = await browser.text(reply.headers["location"])
     (volume,) = herd.world.volumes.listed()
-    for words in ("The volume is made.", "US-CA-06", "100 GB", "$0.0083/h", volume.id):
+    for words in ("The volume is made.", "US-CA-06", "100 GB", "$0.00834/h", volume.id):
         assert words in page
     assert f'href="/instances/new?mount.{volume.id}=/data"' in page
     gone = await browser.send(f"/volumes/{volume.id}/delete")
