@@ -30,7 +30,7 @@ PAGES = (
     "/docs",
 )
 HOSTILE = (
-    "<script>window.owned = 1</script>",
+    "<img src=x onerror='window.owned = 1'>",
     '"><img src=x onerror="window.owned = 1">',
     "red \u202etxt.exe",
 )

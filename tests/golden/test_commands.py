@@ -45,6 +45,15 @@ async def test_cli_up(cli: CommandLine, herd: Herd, recording: Recording) -> Non
     recording.compare()
 
 
+async def test_cli_up_with_a_slash_in_the_name_rents_nothing(
+    cli: CommandLine, herd: Herd, recording: Recording
+) -> None:
+    await cli("up", *WISH, "--name", "a/b")
+    await cli("up", *WISH, "--name", "a/b", "--yes", terminal=True)
+    recording.compare()
+    assert not herd.world.machines
+
+
 async def test_cli_instances(
     cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording
 ) -> None:

@@ -74,7 +74,18 @@ async def _show(directory: Path, secret: Secret, listener: socket.socket) -> Non
 
 async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
     """Run the very command that a user would type, and let it show its progress."""
-    words = ["up", "--name", "demo", "--gpu", "RTX 4090 24GB", "--template", "101", "--webhook-url", hook_url]
+    words = [
+        "up",
+        "--name",
+        "demo",
+        "--gpu",
+        "RTX 4090 24GB",
+        "--template",
+        "101",
+        "--webhook-url",
+        hook_url,
+        "--yes",
+    ]
     _print_line(f"$ gpuherd {' '.join(words)}")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gpuherd", *words, env={**os.environ, **environment}

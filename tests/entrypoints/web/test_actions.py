@@ -127,6 +127,11 @@ class TestRenting:
         assert (await admin.send("/instances/new", once=word, **WISH)).status_code == 400
         assert await names(plane) == []
 
+    async def test_a_name_with_a_slash_is_shown_as_a_mistake(self, admin: Browser, plane: Plane) -> None:
+        reply = await admin.send("/instances/new", once=await once(admin), **{**WISH, "name": "a/b"})
+        assert (reply.status_code, 'id="name-problem"' in reply.text) == (400, True)
+        assert await names(plane) == []
+
     async def test_mistakes_are_shown_beside_their_fields_and_nothing_is_lost(
         self, admin: Browser, plane: Plane
     ) -> None:

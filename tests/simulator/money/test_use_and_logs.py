@@ -102,3 +102,19 @@ async def test_logs_are_streamed_until_the_machine_is_gone(
             await clock.advance(1)
         rest = await reply.content.read()
     assert b"instance is removed" in rest
+
+
+async def test_a_reader_who_leaves_a_log_leaves_no_error_behind(
+    novita: Client, world: World, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = await a_running_machine(world, clock)
+    _, shown = await novita.get("/gpu/instance", instanceId=machine.id)
+    address = shown["connectComponentLog"]["systemLogAddress"]
+    async with aiohttp.ClientSession() as session:
+        reply = await session.get(address)
+        await reply.content.readline()
+        reply.close()
+    world.delete(machine.id)
+    for _ in range(20):
+        await clock.advance(1)
+    assert caplog.records == []

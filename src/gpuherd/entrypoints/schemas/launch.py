@@ -33,7 +33,7 @@ from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStoppe
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
+from gpuherd.entrypoints.schemas.texts import ShortText, WebhookUrl, plain_number, readable
 from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.entrypoints.schemas.workload import (
     Command,
@@ -110,6 +110,12 @@ def _untagged(value: str) -> str:
     return value
 
 
+def _without_slash(value: str) -> str:
+    if "/" in value:
+        raise ValueError("must not contain '/'")
+    return value
+
+
 def _template_id(value: Any) -> Any:
     if value is _NOTHING_TO_RUN:
         raise ValueError("must be given, or an imageUrl")
@@ -122,9 +128,10 @@ def _template_id(value: Any) -> Any:
 
 Name = Annotated[
     StrictStr,
-    Field(max_length=100, json_schema_extra=NOT_BLANK),
+    Field(max_length=100, json_schema_extra={"minLength": 1, "pattern": r"^[^/]*[^/\s][^/]*$"}),
     AfterValidator(readable),
     AfterValidator(_untagged),
+    AfterValidator(_without_slash),
     Code("INVALID_INSTANCE_NAME"),
 ]
 TemplateId = Annotated[ShortText, BeforeValidator(_template_id), WithJsonSchema(TEMPLATE_ID_SCHEMA)]

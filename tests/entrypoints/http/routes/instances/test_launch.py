@@ -44,6 +44,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("name", "   ", "INVALID_INSTANCE_NAME"),
     ("name", 7, "INVALID_INSTANCE_NAME"),
     ("name", "x" * 101, "INVALID_INSTANCE_NAME"),
+    ("name", "a/b", "INVALID_INSTANCE_NAME"),
     ("name", "a\nb", "INVALID_INSTANCE_NAME"),
     ("name", "a\x1b[2Jb", "INVALID_INSTANCE_NAME"),
     ("name", "a--gh1-b", "INVALID_INSTANCE_NAME"),
