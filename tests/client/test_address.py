@@ -8,6 +8,7 @@ import pytest
 
 from gpuherd.client import AsyncGpuherd, BadConfiguration, Gpuherd
 from gpuherd.client.address import Address, find_server
+from gpuherd.settings_loading import AddressInvalid, find_server_address
 
 KEY = "ghk_canary_admin_key_of_this_machine"
 
@@ -97,3 +98,23 @@ def test_no_repr_shows_a_key() -> None:
     ):
         assert KEY not in repr(it) and KEY not in str(it)
     assert address.headers == {"Authorization": f"Bearer {KEY}"}
+
+
+def test_a_settings_file_says_what_the_environment_leaves_out(tmp_path: Path) -> None:
+    file = tmp_path / "gpuherd.toml"
+    file.write_text('gpuherd_url = "http://file:1"\nGPUHERD_API_KEY = "of-the-file"\n')
+    for environ, expected in (
+        ({}, ("http://file:1", "of-the-file")),
+        ({"GPUHERD_URL": "http://env:2"}, ("http://env:2", "of-the-file")),
+        ({"GPUHERD_URL": "http://env:2", "GPUHERD_API_KEY": "env"}, ("http://env:2", "env")),
+    ):
+        address = find_server_address(environ=environ, settings_file=file)
+        assert (address.url, address.key) == expected
+        assert "of-the-file" not in repr(address)
+
+
+def test_a_settings_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "gpuherd.toml"
+    file.write_text("not = [toml")
+    with pytest.raises(AddressInvalid, match=r"gpuherd\.toml: cannot be read"):
+        find_server_address(environ={}, settings_file=file)

@@ -17,6 +17,7 @@ OURS = {
     "gpuherd.domain.access.secret",
     "gpuherd.domain.webhooks",
     "gpuherd.domain.webhooks.signing",
+    "gpuherd.settings_loading",
 }
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from gpuherd.client.errors import BadConfiguration
 from gpuherd.domain.access.secret import Secret
-
-DEFAULT_PORTS = {"http": 80, "https": 443}
-DATA_DIR = "~/.local/share/gpuherd"
-ADMIN_KEY_FILE = "admin.key"
-_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
+from gpuherd.settings_loading import (
+    DEFAULT_PORTS,
+    AddressInvalid,
+    ServerAddress,
+    find_server_address,
+    parse_server_address,
+)
 
 
 @dataclass(frozen=True)
@@ -45,51 +42,25 @@ class Address:
 def find_server(
     url: str | None = None, key: str | Secret | None = None, environ: Mapping[str, str] | None = None
 ) -> Address:
-    """Return the server that is meant."""
-    environ = os.environ if environ is None else environ
-    named = url or environ.get("GPUHERD_URL") or None
-    given = key or environ.get("GPUHERD_API_KEY") or environ.get("GPUHERD_ADMIN_KEY") or None
-    if given is None and named is None:
-        # Only for the server on this machine: another one would be told our admin key.
-        given = _stored(Path(environ.get("GPUHERD_DATA_DIR") or DATA_DIR).expanduser())
-    return address_of(named or _local(environ), given)
-
-
-def _local(environ: Mapping[str, str]) -> str:
-    host = environ.get("GPUHERD_HOST") or "127.0.0.1"
-    return f"http://{f'[{host}]' if ':' in host else host}:{environ.get('GPUHERD_PORT') or 8080}"
+    """Return the server that the arguments or the environment name, else the one on this machine."""
+    try:
+        return _address(find_server_address(url, _text(key), environ))
+    except AddressInvalid as error:
+        raise BadConfiguration(str(error)) from None
 
 
 def address_of(url: str, key: str | Secret | None) -> Address:
     """Return the server at `url` with the key that opens it, or raise `BadConfiguration`."""
-    odd = BadConfiguration("GPUHERD_URL must look like http://127.0.0.1:8080")
     try:
-        parts = urlsplit(url)
-        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
-    except ValueError:
-        raise odd from None
-    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
-        raise odd
-    if parts.username is not None or parts.password is not None:
-        # It would be shown with every failure, and beside the key it has no meaning.
-        raise BadConfiguration("GPUHERD_URL must not contain a user or a password; use GPUHERD_API_KEY")
-    return Address(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), _checked(key))
+        return _address(parse_server_address(url, _text(key)))
+    except AddressInvalid as error:
+        raise BadConfiguration(str(error)) from None
 
 
-def _checked(key: str | Secret | None) -> Secret | None:
-    if key is None:
-        return None
-    secret = key if isinstance(key, Secret) else Secret(key)
-    if not _VISIBLE_ASCII.fullmatch(secret.reveal()):
-        raise BadConfiguration("GPUHERD_API_KEY must be one word of visible ASCII characters")
-    return secret
+def _text(key: str | Secret | None) -> str | None:
+    return key.reveal() if isinstance(key, Secret) else key
 
 
-def _stored(directory: Path) -> str | None:
-    path = directory / ADMIN_KEY_FILE
-    try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise BadConfiguration(f"{path} can be read by others; run: chmod 600 {path}")
-        return path.read_text().strip() or None
-    except OSError:
-        return None
+def _address(found: ServerAddress) -> Address:
+    key = None if found.key is None else Secret(found.key)
+    return Address(found.scheme, found.host, found.port, found.prefix, key)
