@@ -37,6 +37,7 @@ class ProcessLock:
         except OSError as error:
             raise _unwritable(directory, error) from error
         try:
+            # guard: one process on one file
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()

@@ -35,6 +35,7 @@ class ClockReading:
         by_wall = abs(later.at - self.at)
         if self.boot_id != later.boot_id:
             return by_wall
+        # guard: the age of a list is the time since, however the clock was set
         return max(by_wall, later.uptime - self.uptime)
 
 
@@ -71,6 +72,7 @@ def by_present_clock(
 
     Else the earliest that it can be. A step of the clock is a seam only once somebody has noticed it.
     """
+    # guard: a call is placed by the time since it, however often the clock was set
     if then is not None and now is not None and then.boot_id == now.boot_id:
         return moment + then.step_to(now)
     return earliest(moment, seams, at)
@@ -93,4 +95,5 @@ def earliest(moment: datetime, seams: Sequence[ClockSeam], now: datetime) -> dat
             continue
         is_shown = after is None or after.after <= moment + STEP_MIN
         (shown if is_shown else reckoned).append(moment + shift)
+    # guard: a time that the clock has skipped is of the clock after it
     return min(shown or reckoned, default=moment)

@@ -88,6 +88,7 @@ class Change:
     def ends_machine(self) -> bool:
         """Whether nothing more comes of the instance's machine: it has ended, or its removal is proven."""
         has_ended = any(it.type in (DELETED, FAILED) for it in self.events)
+        # guard: a machine that no list has shown costs until its removal is proven
         return not self.instance.releasing and (has_ended or was_machine_proven_gone(self.instance))
 
 

@@ -70,6 +70,7 @@ class ClockStepDetector:
             net += step
             # Since the step before this one the clock has shown what lies between the two.
             since = None if number == 0 else self._steps[number - 1][0] + self._steps[number - 1][1]
+            # guard: a step that a clock has gone back behind moves no end
             if moment <= before and (since is None or since <= moment):
                 most = max(most, net)
         return most

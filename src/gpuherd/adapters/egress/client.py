@@ -107,10 +107,12 @@ class SsrfSafeClient:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[aiohttp.ClientResponse, str]:
         """Send one request; return the reply, as far as its headers, and the address that it came from."""
+        # guard: private targets are refused in the URL
         target = check_url(url, self._policy)
         addresses = await self._checked_addresses(target)
         with pinned(target.host, addresses) as pin:
             # encoded=True: the text that was judged goes out as it is, not as a second parser reads it.
+            # guard: no redirects from receivers
             response = await self._open_session().request(
                 method, URL(target.url, encoded=True), headers=headers, data=body, allow_redirects=False
             )
@@ -125,6 +127,7 @@ class SsrfSafeClient:
             raise failure(FailureCategory.DNS) from None
         if not answers:
             raise failure(FailureCategory.DNS)
+        # guard: private targets are refused after they were resolved
         return check_dns_answers(answers, self._policy)
 
     def _open_session(self) -> aiohttp.ClientSession:

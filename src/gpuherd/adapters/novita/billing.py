@@ -51,6 +51,7 @@ class NovitaBilling:
 
     async def list_volumes(self) -> tuple[StorageVolume, ...]:
         found = await self._volume_list.gather(self._volume_page)
+        # guard: a list of volumes with a gap ends none of them
         if not found.complete:
             # A volume that is only not shown would look like one that costs nothing any more.
             raise failures.unreadable()

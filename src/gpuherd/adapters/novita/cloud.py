@@ -102,6 +102,7 @@ class NovitaCloud:
         return wire.read_log_addresses(row)
 
     async def create_machine(self, order: CreateCall) -> str:
+        # guard: a create is no probe
         reply = await self._transport.change(
             "/gpu/instance/create",
             wire.create_request(order),
@@ -114,6 +115,7 @@ class NovitaCloud:
             raise error
         cloud_id = wire.read_id(reply.body or {})
         if not cloud_id:
+            # guard: a body without an id is no refusal
             raise failures.outcome_unknown(reply)
         return cloud_id
 

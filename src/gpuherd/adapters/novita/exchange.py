@@ -134,6 +134,7 @@ class Exchange:
         progress = _Progress(lambda: self._clock.boottime() > send_by_s)
         try:
             async with asyncio.timeout(timeout_s):
+                # guard: no redirects from the cloud
                 response = await session.request(
                     method, self._url(path), allow_redirects=False, trace_request_ctx=progress, **content
                 )
@@ -216,8 +217,10 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace,
 async def _note_writing(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
     """Run just before the first byte. aiohttp sends some methods twice by itself; here nothing goes twice."""
     progress: _Progress = context.trace_request_ctx
+    # guard: nothing is written twice by the library below
     if progress.written:
         raise _AlreadySent
+    # guard: a call that was held up on its way is not sent
     if progress.is_late():
         # This process was stopped on the way here; by now another may have decided otherwise.
         raise _PastSendDeadline

@@ -68,6 +68,7 @@ _KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE 
 _WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 # Replies that are a clear no: Novita read the call and did nothing. 408 and 5xx are not among them.
+# guard: a server error is no clear no
 REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 409, 422})
 
 

@@ -53,6 +53,7 @@ class NovitaImages:
 
     async def create_credential(self, order: CredentialOrder) -> None:
         body = {"name": order.name, "username": order.username, "password": order.password.reveal()}
+        # guard: a registry password that an answer quotes is not shown
         secrets = CallSecrets(credentials=(order.password,))
         await self._change("/repository/auth/save", body, ResourceKind.REGISTRY_AUTH, secrets)
 
@@ -73,9 +74,12 @@ class NovitaImages:
         query = {"templateId": template_id}
         found = await self._transport.read("/template", query, about=ResourceKind.TEMPLATE, lane=Lane.BROWSE)
         row = found.get("template")
+        # guard: a template of another id is not overwritten
         if not isinstance(row, dict) or text(row, "Id") != template_id:
             raise failures.unreadable()
+        # guard: a change of a template leaves what it does not say
         row = {**row, **_said(draft)}
+        # guard: what a changed template holds is not shown
         await self._change("/template/update", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row))
 
     async def delete_template(self, template_id: str) -> None:

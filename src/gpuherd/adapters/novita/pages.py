@@ -67,6 +67,7 @@ class PageScan(Generic[T]):
 
     @property
     def complete(self) -> bool:
+        # guard: a total that does not fit makes a list incomplete
         return not self.inconsistent and self.rows == self.total
 
     @property

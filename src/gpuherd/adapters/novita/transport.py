@@ -178,16 +178,19 @@ class NovitaTransport:
         turns = [_LimiterWait(self._limiter, Lane.URGENT, wait_s)]
         error: GpuherdError
         try:
+            # guard: a change goes out once
             return await self._attempt(_Call("POST", path, send, turns, may_probe))
         except NotSent as failed:
             error = failures.not_sent(str(failed))
         except NoReply as failed:
+            # guard: a lost reply is no refusal
             error = failures.lost_reply(str(failed))
         raise error
 
     def with_breaker(self, breaker: CircuitBreaker) -> Self:
         """Return the same transport behind another breaker: what fails there says nothing about the rest."""
         view = copy.copy(self)
+        # guard: a bill that is away keeps nobody from renting
         view._breaker = breaker
         return view
 

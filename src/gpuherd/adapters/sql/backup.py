@@ -119,6 +119,7 @@ def _copy(source: Path, draft: Path) -> CheckedCopy:
         there.execute("ROLLBACK")
         # All in one file, which can be read where nothing can be written.
         here.execute("PRAGMA journal_mode=DELETE").fetchone()
+        # guard: a copy is read through
         if (problem := find_damage(here)) is not None:
             raise DatabaseUnusable(f"{source} is damaged ({problem})")
         schema, installation = _described(here)

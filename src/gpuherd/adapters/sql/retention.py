@@ -127,6 +127,7 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
     )
     gone = list(connection.execute(old.limit(INSTANCES_AT_ONCE)).scalars())
     if gone:
+        # guard: and so does one of an older version
         _keep_owners(connection, gone)
         keep_what_was_usable(connection, gone)
         # Labels and operations go with their instance.

@@ -53,6 +53,7 @@ class OtelTracer:
             if opened is not None:
                 opened.add(span)
             return
+        # guard: no error of a tracer reaches the work
         try:
             self._record(span, span.trace, None if opened is None else opened.caller)
         except Exception:  # whatever is wrong with a span, the work that it tells of was done

@@ -53,6 +53,7 @@ class SpanQueue:
         """Take a span, if there is room."""
         waiting = self._waiting
         count = len(waiting)
+        # guard: spans that nobody takes fill no memory
         if count + self._sending >= self._room:
             self._refused += 1
             return

@@ -40,6 +40,7 @@ class TracedLeases:
         leased = await self._instance_leases.acquire(instance_id, job_id)
         if leased is not None:
             self._tracer.about(leased.instance)
+            # guard: an instance is leased whatever is wrong with its spans
             with contextlib.suppress(Exception):
                 self._follow_boot(leased, leased.instance)
         return leased
@@ -47,6 +48,7 @@ class TracedLeases:
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await self._instance_leases.save(leased, change)
         # It is written: nothing that is wrong with a span may make it look as if it were not.
+        # guard: what is saved is saved whatever is wrong with its spans
         with contextlib.suppress(Exception):
             self._tell(leased.instance, change, saved)
         return saved

@@ -24,6 +24,7 @@ _PERIODS = {
 
 def check_lease(budget: Budget, demand: Demand) -> None:
     """Raise `InvalidRequest` (LEASE_REQUIRED) if the budget wants an end and there is none."""
+    # guard: a strict budget wants a lease
     if budget.strict and demand.lease is None:
         words = f"lease is required: budget {budget.name!r} is strict, so everything in it must have an end"
         raise InvalidRequest([FieldProblem("lease", "LEASE_REQUIRED", words)])
@@ -42,10 +43,13 @@ def judge(
         return
     if demand.hourly is None:
         raise CloudUnavailable(PRICE_UNKNOWN)
+    # guard: a strict budget counts whole leases
     time = demand.lease if budget.strict and demand.lease is not None else rules.horizon
+    # guard: what is accepted and not billed yet counts in a budget
     reserved = promised.leased if budget.strict else doubt_nano(promised.unbilled_hourly, rules.horizon)
     wanted = doubt_nano(demand.hourly, time)
     left = max(0, budget.amount - spending.spent - reserved)
+    # guard: a budget that is used up accepts nothing
     if budget.is_exhausted_at(now):
         left = 0
     elif wanted <= left:

@@ -66,6 +66,7 @@ def review(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime
 
 def is_used_up(budget: Budget, spending: Spending, rules: BudgetRules) -> bool:
     """Tell whether the amount is spent, or will be before anything could be stopped."""
+    # guard: a budget ends things before its amount is passed
     return spending.ahead(rules.lead) >= budget.amount
 
 
@@ -77,6 +78,7 @@ def changed(before: Budget, after: Budget, spending: Spending, rules: BudgetRule
     told = tuple(it for it in after.told if it in after.warn_percent and _is_reached(after, spending, it))
     after = replace(after, told=told)
     raised = after.amount > before.amount
+    # guard: nothing but a higher amount sets a budget free
     if after.exhausted and raised and not is_used_up(after, spending, rules):
         after = replace(after, exhausted=False)
     is_free_again = before.exhausted and not after.exhausted

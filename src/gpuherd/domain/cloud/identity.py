@@ -52,6 +52,7 @@ def judge_claim(stored: CloudIdentity | None, asked: CloudIdentity, *, holds_rec
         return CloudClaim.MATCHES
     if stored is None or not holds_records:
         return CloudClaim.TAKES
+    # guard: a database belongs to one cloud
     return CloudClaim.REFUSED
 
 

@@ -42,6 +42,8 @@ class ListRecord:
 
     @property
     def believable(self) -> bool:
+        # guard: a list without any witness is not believed
+        # guard: an incomplete list proves no absence
         return self.complete and self.witness is not Witness.MISSING
 
     def age(self, now: ClockReading) -> timedelta | None:
@@ -52,6 +54,7 @@ class ListRecord:
         took = self.finished_at - self.started_at
         if self.reading is None or took < timedelta(0):
             return None
+        # guard: a list that took long is as old as its begin
         return took + self.reading.longest_until(now)
 
 
@@ -75,6 +78,7 @@ class SettlingPolicy:
 
     @property
     def settle_without_witness(self) -> timedelta:
+        # guard: settling time without a witness
         return self.settle * 5
 
     @property
@@ -105,6 +109,7 @@ class SettlingPolicy:
         return self.settle / 3
 
 
+# guard: three clean lists
 CLEAN_LISTS_NEEDED = 3
 
 
@@ -132,6 +137,7 @@ def is_proven_not_created(
         if not record.believable:
             clean.clear()
             continue
+        # guard: the count begins anew when a witness appears
         if clean and clean[-1].witness is not record.witness:
             clean.clear()
         if not clean or record.started_at - clean[-1].started_at >= settling.list_spacing:
@@ -139,6 +145,7 @@ def is_proven_not_created(
     if len(clean) < CLEAN_LISTS_NEEDED:
         return False
     witnessed = clean[-1].witness is Witness.SEEN
+    # guard: settling time
     needed = settling.settle if witnessed else settling.settle_without_witness
     # The wait is measured to the last list, not to now: only a look that late proves anything.
     return _waited(sent_at, clean[-1].started_at, lists, settling) >= needed and now >= clean[-1].finished_at
@@ -155,6 +162,7 @@ def _waited(
     before = sent_at
     for record in lists:
         if before < record.started_at <= until:
+            # guard: a clock that jumps is not time that was watched
             waited += min(record.started_at - before, settling.list_spacing)
             before = record.started_at
     return waited
@@ -175,6 +183,7 @@ def is_proven_absent(
         if sighting.machine.phase is Phase.ABSENT:
             return True
         missing = sighting.missing_since
+        # guard: absence takes two lists
         return (
             missing is not None
             and sighting.missing_lists >= 2

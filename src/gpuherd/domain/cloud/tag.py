@@ -19,6 +19,8 @@ NAME_MAX_CHARS = 180
 ATTEMPT_MAX = 999_999_999
 
 _PLACE = rf"{TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})"
+# guard: a tag of any number can be read
+# guard: the tag stands at the end of a name
 _TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,8}})(?:-([a-z0-9]{{6}}))?)\Z")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
 

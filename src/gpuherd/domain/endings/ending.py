@@ -124,6 +124,8 @@ def _moments(terms: Terms, it: Situation) -> Iterator[datetime]:
 
 def _lease_end(it: Situation, now: datetime) -> End | None:
     term = it.term
+    # guard: a lease ends once
+    # guard: no lease ends before its end
     if term is None or term.ended or now < term.ends_at:
         return None
     if it.is_going_down and term.then is EndAction.STOP:
@@ -148,6 +150,7 @@ def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime)
         return None
     span = timedelta(seconds=silence.silence_s)
     # Whoever could not reach us was not silent.
+    # guard: a client that could not reach us was not silent
     if now < ends_at or now < up_since + span:
         return None
     return End(EndCause.SILENCE, silence.then, f"nobody has used it for {silence.silence_s} s")
@@ -166,6 +169,8 @@ def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
         return None
     # Somebody may have said since then that it is in use.
     is_used = now < first_end(rule, it.usable_since, it.used_at)
+    # guard: a heartbeat after the verdict keeps it
+    # guard: a verdict of idleness grows old
     if not watch.is_over or not watch.is_verdict_fresh(now) or is_used:
         return None
     idle = f"it was idle for {rule.window_s} s: GPUs below {rule.gpu_below} %, CPU below {rule.cpu_below} %"

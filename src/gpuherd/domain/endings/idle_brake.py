@@ -49,13 +49,16 @@ class IdleSpell:
 
         While others are held, one that was ended goes on counting: else they would follow it two by two.
         """
+        # guard: idleness that began with that of the ended waits with the others
         if self.has_ended and self.is_beginning_seen:
             return abs(now_s - self.looked_s) < BEGINNING_KEPT.total_seconds()
+        # guard: idleness does not end a small herd two by two
         return (self.has_ended and is_braked) or abs(now_s - self.looked_s) < self.counts_for_s
 
     @property
     def earliest_s(self) -> float:
         """Return the first moment at which it may have begun."""
+        # guard: a beginning of idleness that nobody saw is not taken for one of its own
         if self.is_beginning_seen:
             return self.began_s
         return -math.inf if self.not_before_s is None else min(self.not_before_s, self.began_s)
@@ -97,6 +100,7 @@ def judge_spells(
         it.has_ended and abs(now_s - it.looked_s) < TOGETHER.total_seconds() for it in spells.values()
     )
     # One that is not held and waits for its turn only is looked at again soon.
+    # guard: never more than the brake lets end within five minutes
     may_end = frozenset(free[: max(0, allowed - lately)])
     together = max(sizes.values(), default=0)
     return BrakeVerdict(may_end, _reason(together, instances, allowed) if together else None)
@@ -132,6 +136,7 @@ def _held_with(spell: IdleSpell, beginnings: _Beginnings, others_s: Sequence[flo
     if together <= allowed:
         return 0
     in_use = len(others_s) - bisect_right(others_s, spell.contradicted_after_s)
+    # guard: the brake on idleness
     return 0 if in_use >= together else together
 
 

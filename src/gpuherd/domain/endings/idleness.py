@@ -150,6 +150,7 @@ def asked_span(
     begin = now - rule.window - SAMPLES_APART_MAX - 2 * interval
     if known_until is not None:
         begin = min(begin, max(known_until - 2 * interval, now - SAMPLES_MAX * interval))
+    # guard: samples are asked for beyond now
     return begin, now + 2 * SAMPLES_APART_MAX
 
 
@@ -184,12 +185,14 @@ def are_late(samples: Sequence[Utilization], cloud_time: CloudTime | None, uptim
     """Tell whether the newest of these samples is too old by the cloud's own clock."""
     if cloud_time is None or not samples:
         return False
+    # guard: metrics that are late by the cloud's own clock tell nothing
     return cloud_time.at(uptime_s) - max(it.at for it in samples) > SAMPLES_APART_MAX
 
 
 def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: datetime) -> MachineUse:
     """Return what the samples of a machine with so many GPUs show."""
     newest_first = sorted(samples, key=lambda it: it.at, reverse=True)
+    # guard: samples must fit our clock
     if not newest_first or abs(now - newest_first[0].at) > SAMPLES_APART_MAX:
         return UNKNOWN_USE
     newest, quiet_from = newest_first[0].at, newest_first[0].at
@@ -199,7 +202,9 @@ def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: da
         if not _is_quiet(sample, rule, gpu_num):
             busy_at = sample.at
             is_beginning_seen = is_unbroken and quiet_from - sample.at <= gap_max
+            # guard: one busy sample is use
             break
+        # guard: one missing sample is use
         is_unbroken = is_unbroken and quiet_from - sample.at <= gap_max
         if is_unbroken:
             quiet_from = sample.at
@@ -209,7 +214,9 @@ def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: da
 
 
 def _is_quiet(sample: Utilization, rule: Idleness, gpu_num: int) -> bool:
+    # guard: a GPU that was not measured is use
     is_whole = len(sample.gpus) == gpu_num
+    # guard: one busy GPU of several is use
     return is_whole and sample.cpu < rule.cpu_below and all(it < rule.gpu_below for it in sample.gpus)
 
 
@@ -240,11 +247,13 @@ def after_answer(rule: Idleness, watch: UseWatch | None, answer: AppAnswer, now:
     anew.
     """
     before, interval = watch or UseWatch(now, now), _ask_interval(rule)
+    # guard: an application that does not answer is in use
     since = answer.idle_since
     if since is not None and since > now + SAMPLES_APART_MAX:
         since = None
     if since is None and answer.is_idle:
         asked_at = before.app_asked_at
+        # guard: an application must say all the time that it is idle
         is_continued = asked_at is not None and timedelta(0) <= now - asked_at <= 2 * interval
         since = (before.app_idle_since if is_continued else None) or now
     if since is None:
@@ -316,10 +325,12 @@ def _judge(
         return replace(known, look_at=ends_at - lead)
     if ends_at - now > lead:
         return replace(known, look_at=ends_at - lead, ends_at=ends_at)
+    # guard: an end by idleness is announced first
     if not before.warned or before.ends_at is None:
         ends_at = max(ends_at, now + lead)
         return replace(known, look_at=ends_at, ends_at=ends_at, warned=True)
     ends_at = max(ends_at, before.ends_at)
+    # guard: nothing is idle before the sample that shows the whole time
     if now < max(surely_over_at, ends_at):
         return replace(known, look_at=max(ends_at, now + LAST_SAMPLE_RECHECK), ends_at=ends_at, warned=True)
     return replace(known, look_at=now + VERDICT_FRESH, ends_at=ends_at, warned=True, is_over=True)

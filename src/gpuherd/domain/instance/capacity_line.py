@@ -52,6 +52,7 @@ def rest_after_refusal(key: OfferKey, message: str, earlier: OfferRest | None, n
     if not earlier.is_over(now):
         # Several were asking at the same time: that is one refusal.
         return earlier
+    # guard: an offer rests longer each time
     return OfferRest(key, earlier.refusals + 1, now, message)
 
 
@@ -68,6 +69,7 @@ class Waiter:
     @property
     def order(self) -> tuple[datetime, str]:
         """The oldest comes first."""
+        # guard: the oldest comes first
         return self.since, self.instance_id
 
     def takes_spot_only(self, now: datetime) -> bool:

@@ -280,6 +280,7 @@ def next_round(check: HealthCheck, health: Health, now: datetime, jitter: float)
     if any(it.category is not None and not it.category.retryable for it in health.endpoints):
         return None
     left_s = time_left_s(check, health, now)
+    # guard: nobody is given up who was not asked
     if any(it.status is EndpointStatus.PENDING for it in health.endpoints):
         return retry_wait_s(check, max(1, health.rounds), jitter)
     if left_s < _WAIT_MIN_S:

@@ -137,6 +137,7 @@ def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NO
         return reason
     if not offer.available:
         return "not available"
+    # guard: the disk counts in the price cap
     if wish.hourly_usd_max is not None and price > wish.hourly_usd_max:
         return (
             f"costs {price} USD an hour{_disk_words(offer, wish)}, above the limit of {wish.hourly_usd_max}"
@@ -148,6 +149,7 @@ def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NO
 
 def hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
     """Return what the whole wish costs an hour at this offer, or None where it is not sold that way."""
+    # guard: each way to pay has its own price under the cap
     return offer.hourly_usd(mode_of(offer, wish), wish.gpu_num, wish.disk_gb)
 
 

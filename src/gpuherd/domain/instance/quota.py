@@ -31,6 +31,7 @@ def usage_of(instance: Instance) -> Usage:
 
     An heir takes the place of its predecessor, or a key at its limit could never be healed.
     """
+    # guard: in the limits an heir takes the place of its predecessor
     if instance.chain is not None and instance.chain.heir is not None:
         return Usage()
     if not holds_gpus(instance):
@@ -59,6 +60,7 @@ def _runs_by_meter(instance: Instance) -> bool:
 def hourly_usd(instance: Instance) -> Decimal | None:
     """Return what it costs an hour: as rented, else as much as it may, else as expected."""
     if instance.rental is not None:
+        # guard: the disk counts in what a key spends
         return instance.hourly_usd
     most = instance.wish.hourly_usd_max
     return instance.expected_hourly_usd if most is None else most

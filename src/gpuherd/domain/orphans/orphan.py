@@ -175,9 +175,11 @@ def judge_machine(
         holder = None
     if holder is not None and not _is_of_other_instance(machine, holder):
         return None
+    # guard: a machine that we had is ours by its tag too
     tag = owner_tag(machine)
     if tag is None:
         return OrphanFinding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
+    # guard: what others own is never ours
     if tag.installation != installation:
         reason = f"it belongs to another installation of gpuherd ({tag.installation})"
         return OrphanFinding(OrphanVerdict.FOREIGN, reason)
@@ -185,12 +187,15 @@ def judge_machine(
     if records.attempt is None:
         reason = "it carries our tag, but this database has no record of its create call"
         return OrphanFinding(OrphanVerdict.UNRECORDED, reason, named)
+    # guard: the machine of an open call is no orphan
     if records.attempt.is_open:
         return None
     if doubt := doubt_about(machine, records.attempt, first_seen_at, settling):
         return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
+    # guard: the collector leaves a wanted machine alone
     if records.attempt.cloud_id is None and records.named is not None and wants_machine(records.named):
         return None
+    # guard: a machine under the id of a lost one is not removed by its tag alone
     if holder is not None and not _is_made_later(machine, holder, records.bound_attempt):
         reason = (
             f"it has the id of the machine that instance {holder.id} has lost, and the tag of another one"
@@ -218,13 +223,17 @@ def doubt_about(
 ) -> str | None:
     """Say why a machine that carries the tag of a call need not have been made by it; None: it surely was."""
     call = f"create call {attempt.n} of instance {attempt.instance_id}"
+    # guard: an environment alone deletes nothing
     if parse_tag(machine.name) is None:
         return f"it carries the tag of {call} in its environment only, and that is copied easily"
+    # guard: name and environment must agree
     if machine.env_tag and machine.env_tag != attempt.tag:
         return f"it carries the tag of {call} in its name, and another one in its environment"
+    # guard: one call makes one machine
     if attempt.cloud_id not in (None, machine.cloud_id):
         return f"it carries the tag of {call}, but that one has made machine {attempt.cloud_id}"
     made_at = machine.created_at or first_seen_at
+    # guard: surplus only around the time of the call
     if not attempt.sent_at - CLOCKS_APART_MAX <= made_at <= attempt.sent_at + settling.takes_effect_within:
         return (
             f"it carries the tag of {call}, which was made at {attempt.sent_at:%Y-%m-%d %H:%M:%S}, "
@@ -255,6 +264,7 @@ def machine_claimed_error(cloud_id: str, instance_id: str) -> Conflict:
 
 def is_confirmed(judged_at: datetime, seen_at: datetime, settling: SettlingPolicy) -> bool:
     """Tell whether a list that showed the machine at `seen_at` is the second sighting that counts."""
+    # guard: two sightings of a surplus machine
     return seen_at - judged_at >= settling.second_observation
 
 
@@ -265,6 +275,7 @@ def brake(due: int, lately: int, instances: int) -> str | None:
     instances at once is more likely a mistake of ours than intended.
     """
     allowed = blast_limit(instances)
+    # guard: the brake
     if due + lately <= allowed:
         return None
     return (

@@ -22,6 +22,7 @@ def is_made_by_another(
     tag = parse_tag(machine.name)
     if tag is None or tag.installation != installation:
         return False
+    # guard: what an earlier life made raises no alarm
     if machine.created_at is None or machine.created_at <= since:
         return False
     known = {it.tag: it.n for it in attempts}

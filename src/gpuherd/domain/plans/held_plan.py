@@ -44,6 +44,7 @@ class HeldPlan:
 
     def check(self, now: datetime) -> None:
         """Refuse to rent at prices that are too old."""
+        # guard: a plan expires
         if now >= self.expires_at:
             raise PlanExpired(
                 f"the plan {self.id} expired at {self.expires_at:%H:%M:%S} UTC; "

@@ -136,6 +136,7 @@ def succession_step(
     """
     match known.heir:
         case None:
+            # guard: nobody gets an heir that is not wanted
             return _next_heir(old, known, lead, now, is_scarce=is_scarce) if old.wants_to_run else None
         case HeirState.FAILED:
             return CancelHeir("it failed before it could be used")
@@ -176,8 +177,10 @@ def _next_heir(
     if now < not_before:
         return LookAgain(min(not_before, now + STOCK_RECHECK))
     counted = [it for it in known.made_at if abs(now - it) < REPLACEMENTS_COUNTED]
+    # guard: no more than so many in a day
     if len(counted) >= old.policy.max_replacements:
         return GiveUpReplacing()
+    # guard: no third machine of a lineage
     if not old.is_alone:
         return LookAgain(now + PROOF_RECHECK)
     return Succeed(Why.LOST if old.is_lost else Why.NOTICE)

@@ -117,6 +117,7 @@ def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForE
     """
     if earlier is None:
         return SendNow()
+    # guard: an event never overtakes an earlier one that was not tried
     if not earlier.tries:
         return WaitForEarlier()
     # One that failed once waits for minutes or hours; newer ones need not wait with it.

@@ -78,6 +78,7 @@ def verify(
 
 
 def _signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
+    # guard: the signature is over the bytes that are sent
     content = f"{event_id}.{timestamp}.".encode("utf-8", "replace") + body
     return base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode("ascii")
 

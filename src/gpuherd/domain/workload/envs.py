@@ -64,6 +64,7 @@ def name_problem(name: str) -> str | None:
         return "must be letters, digits, _ . or -, and not begin with a digit"
     if len(name) > NAME_CHARS_MAX:
         return f"must not be longer than {NAME_CHARS_MAX} characters"
+    # guard: the tag cannot be set by a variable
     if name.upper() == TAG_VARIABLE:
         return f"must not be {TAG_VARIABLE}: gpuherd finds its machines by it"
     return None

@@ -32,6 +32,7 @@ async def ask_to_rent(plan_id: str, ctx: Ctx) -> Confirm | Elicit[Confirm]:
         if plan.instance_id is not None:
             # It was rented already, and is not rented again.
             return YES
+        # guard: what an agent rents has an end
         if plan.lease_seconds is None:
             words = "what an agent rents must have an end, and this plan has no lease"
             raise refusal("LEASE_REQUIRED", words, "a plan made with plan_rental: it always has one")
@@ -54,6 +55,7 @@ async def ask_to_extend(instance: str, seconds: int, ctx: Ctx) -> Confirm | Elic
 
 def require_yes(answer: ElicitationResult[Confirm], undone: str) -> None:
     """Go on only if a person has said yes, or did not have to be asked."""
+    # guard: an agent spends nothing that a person did not say yes to
     if not (isinstance(answer, AcceptedElicitation) and answer.data.confirmed):
         words = f"a person was asked and did not say yes; {undone}"
         raise refusal("NOT_CONFIRMED", words, "something else: ask the person what they want")
@@ -67,6 +69,7 @@ async def _decide(
         return YES
     if _can_ask(ctx):
         return Elicit(question, Confirm)
+    # guard: where an agent cannot ask only a strict budget stands in
     if (await herd.keys.own()).strict_budget:
         return YES
     said = "an unknown amount" if most is None else f"${_rounded(most)}"

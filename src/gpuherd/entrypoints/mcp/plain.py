@@ -13,6 +13,7 @@ DEPTH_MAX = 8
 def plain(text: str, length: int = TEXT_MAX) -> str:
     """Return a text without line breaks, control, invisible and bidirectional characters, cut to a length."""
     # What is not printable for Python is what has no shape of its own, or changes that of others.
+    # guard: texts of others are plain
     visible = "".join(it if it.isprintable() else " " for it in text)
     line = " ".join(visible.split())
     return line if len(line) <= length else line[: length - 1] + "…"

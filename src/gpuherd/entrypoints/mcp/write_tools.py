@@ -36,6 +36,7 @@ async def extend_lease(
     answer: MayExtend,
 ) -> Json:
     """Set the end of an instance anew: so many seconds from now."""
+    # guard: an agent asks for more time as it asks for a rental
     require_yes(answer, "its end is as it was")
     async with herd_of(ctx) as herd:
         changed: Json = plain_data(dict((await herd.instances.set_lease(instance, Lease(seconds))).raw))

@@ -10,6 +10,7 @@ from typing import Any
 from gpuherd.ports.access import IdempotencyClaim, Sealer
 
 # Fields of a body whose values count as secrets.
+# guard: no hash from which a registry password could be guessed
 SECRET_FIELDS = ("envs", "value", "password")
 
 

@@ -60,6 +60,7 @@ class ReviewBudgets:
 
     async def _review(self, budget: Budget, now: datetime) -> None:
         spending = await self.budgets.spending(budget, now)
+        # guard: hours that the clock has skipped use no budget up
         if self._is_premature(spending):
             return
         found = review(budget, spending, self.rules, now)

@@ -156,6 +156,7 @@ class CapacityLine:
         calls = self._calls.setdefault(key, _Calls())
         if self._clock.monotonic() - calls.granted_at_s > GRANTS_REMEMBERED_S:
             calls.granted = 0
+        # guard: before anybody waits, one call finds out for all
         if calls.under_way > calls.granted:
             # The more there are, the more seldom each of them asks.
             calls.turned_away += 1

@@ -64,12 +64,14 @@ class CreateOnce:
 
         `check_absent` looks whether it is there already, and raises if so.
         """
+        # guard: the intent of a volume or prewarm task is durable before the call
         if not await self.flags.swap(intent.flag, intent.stored, intent.text, intent.audit_record):
             raise Conflict(
                 f"another create of this {self.words.thing} is under way",
                 code=self.words.in_progress_code,
             )
         send_by_s = self.clock.boottime() + SEND_WITHIN_S
+        # guard: a volume or prewarm task is looked for once more when no other may begin
         await self._look_again(intent, check_absent)
         try:
             made = await send(send_by_s)
@@ -79,6 +81,7 @@ class CreateOnce:
             except CloudError:
                 witness = None
             if witness is None:
+                # guard: an answer that was lost is no proof that a volume or prewarm task was not made
                 raise self._not_known(self.settling.settle_without_witness.total_seconds()) from unknown
             made = witness
         except GpuherdError:

@@ -131,6 +131,7 @@ class PrepareMetering:
         first_look = frozenset[str]()
         if self._unmetered:
             listed = {it.machine.cloud_id for it in (*changed, *also) if it.missing_since is None}
+            # guard: what ran before the ledger is metered from the first look
             first_look = frozenset(self._unmetered & listed)
         return Metering(
             before=known,
@@ -191,9 +192,11 @@ class PrepareMetering:
         for cloud_id, it in known.items():
             if cloud_id in changed_ids:
                 continue
+            # guard: a machine is not taken for seen by a list that does not show it, to give it its price
             if it.missing_since is None and cloud_id not in listed:
                 # It was not seen, whatever else is to be read of it. After the clock was set back it does not
                 # count as missing yet. Once: what was unclear before about its GPUs says nothing of its disk.
+                # guard: what is overlooked after a step of the clock is put in doubt, disk and GPUs
                 if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
                     yield replace(it, missing_since=record.finished_at, missing_lists=1)
             elif cloud_id in state.unpriced and tariff.gpu_rate(it.machine, None) is not NO_RATE:
@@ -214,6 +217,7 @@ class PrepareMetering:
             if before is None:
                 if not self._is_ours(it.machine):
                     return True
+            # guard: a machine that is not ours has its price as soon as it costs something
             elif it.machine.phase in GPU_PAID and (
                 before.machine.phase not in BOOTING_OR_PAID
                 or _has_other_ports(before.machine, it.machine)

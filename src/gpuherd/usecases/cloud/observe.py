@@ -127,7 +127,9 @@ class ObserveCloud:
         self._generation += 1
         self.metering.forget()
         self._first_list_id = None
+        # guard: after a loss of the store the account is seen before anything is rented
         self._has_listed = False
+        # guard: what was seen is read anew after a loss of the store
         self._known = None
         self._listed_at_s = None
         self._known_at_s = None
@@ -172,6 +174,7 @@ class ObserveCloud:
     async def tick(self) -> bool:
         """List if it is our duty and time to; tell whether a list was made."""
         await self.account.renew_report()
+        # guard: only the one on duty looks
         if not self.leadership.is_leader():
             await self._follow_leader()
             await self._confirm_account()
@@ -304,6 +307,7 @@ class ObserveCloud:
         if self._first_list_id is None:
             self._first_list_id = 0 if last is None else last.id
         # By number, not by time: a clock that was set back would make an earlier process's list a new one.
+        # guard: an earlier process's list is no look of ours, whatever the clock says
         if last is None or last.id <= self._first_list_id:
             return
         age_s = max(0.0, (self.clock.now() - last.finished_at).total_seconds())
@@ -314,7 +318,9 @@ class ObserveCloud:
         self, listing: Listing, known: dict[str, ObservedMachine], begun: ClockReading, read: ClockReading
     ) -> ListResult:
         """Record what a list changes in what was known, and wake the jobs that it concerns."""
+        # guard: a list of an account that is not confirmed proves nothing
         is_ours = await self.account.examine(listing)
+        # guard: a clock that was set while another account was shown is noticed
         record = ListRecord(
             started_at=listing.started_at,
             finished_at=listing.finished_at,
@@ -325,6 +331,8 @@ class ObserveCloud:
         )
         # What is on the account of somebody else is not written down: it would be known the next time.
         changed = diff_listing(known, listing, record, self.settling) if is_ours else []
+        # guard: the brake on vanishing
+        # guard: the brake on vanishing, in a storm
         if record.believable and await self.vanishing.holds(changed, known, listing):
             record = replace(record, witness=Witness.MISSING)
             changed = diff_listing(known, listing, record, self.settling)
@@ -332,9 +340,11 @@ class ObserveCloud:
         took = read.uptime - begun.uptime
         # Our own clock may have been set whatever account is shown.
         metering = await self.metering.prepare(known, listing if is_ours else None, record, changed, took)
+        # guard: a term that ended and came back is another one
         if self.leadership.fencing_token != self._known_token:
             # The duty was lost and has come back: what was compared is not what is known by now.
             raise LeadershipLost("another replica has looked meanwhile")
+        # guard: a look that is older than a loss of the store is not written down
         if self._known is not known:
             raise LeadershipLost("the store has lost something meanwhile")
         concerned = await self.observations.record(record, changed, forgotten, metering)

@@ -72,7 +72,9 @@ class VanishingBrake:
         if not lost.lost:
             return None
         listed = {it.cloud_id for it in listing.machines}
+        # guard: what one list lacks is judged together
         missing = await self.observations.bound_to(unlisted(known, listed, confirmed_at))
+        # guard: losses that another replica has just believed count for the brake
         lately = await self._believed_lately(now)
         reason = vanishing_brake(missing.lost, sum(n for _, n in lately), missing.instances)
         if reason is None:

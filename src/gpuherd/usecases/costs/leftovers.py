@@ -41,6 +41,7 @@ class ListLeftovers:
     async def __call__(self, caller: Caller) -> Sequence[Leftover]:
         """Return them, the dearest first."""
         now = self._clock.now()
+        # guard: a key sees its own leftovers
         spans = await self._costs.open_spans(caller.owner)
         earlier = await self._costs.earlier(caller.owner)
         live = [it.instance for it in await self._instances.all_live(caller.owner)]

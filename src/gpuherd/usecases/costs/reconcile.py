@@ -55,6 +55,7 @@ class ReconcileDay:
             rows = _bill_of(day, charges, fetched_at)
             await self.costs.save_bill(day, rows)
             found = await self.compared(day)
+            # guard: a bill that is not whole yet is no drift
             if is_settled(day, fetched_at):
                 await self._tell(found, rows, await self._metered(day))
             return found

@@ -33,9 +33,11 @@ class ReportCosts:
         self, period: Period, by: GroupBy, label: str, caller: Caller, now: datetime | None = None
     ) -> PeriodCosts:
         """Sum it up. A period that ends at `now` goes on, and today is a day of it."""
+        # guard: a key sees its own money
         query = CostQuery(period, by, label, owner=caller.owner)
         now = now or self.clock.now()
         report = await self.costs.report(query, now)
+        # guard: the bill is for admins
         billed = await self._billed(period, now) if caller.sees_all else None
         return PeriodCosts(query, report, billed)
 

@@ -111,6 +111,7 @@ def _still_counting(
     spells: Mapping[str, IdleSpell], looks: Looks, now_s: float, *, is_braked: bool
 ) -> dict[str, IdleSpell]:
     looked = set(looks.looked)
+    # guard: metrics that are away release no brake
     return {
         key: replace(it, looked_s=now_s) if key in looked and not it.has_ended else it
         for key, it in spells.items()

@@ -85,6 +85,7 @@ class LookAtUse:
         except RateLimited:
             raise
         except CloudError:
+            # guard: metrics that are away are use
             return None
         # What comes from after the time that was asked for is nonsense.
         if newest := max((it.at for it in samples if it.at <= end), default=None):
@@ -96,4 +97,5 @@ class LookAtUse:
     def _not_before(self, it: Instance, rule: Idleness, usable_since: datetime) -> datetime:
         earliest = first_end(rule, usable_since, it.used_at)
         # Whoever sends heartbeats may have sent one that we were not there to hear.
+        # guard: a heartbeat that nobody was there to hear counts
         return earliest if it.used_at is None else max(earliest, self.up_since + rule.window)

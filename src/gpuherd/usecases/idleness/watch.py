@@ -48,6 +48,7 @@ class WatchUse:
 
     async def __call__(self) -> int:
         """Return how many looks were made."""
+        # guard: what our clock showed before it was set back counts for the age of metrics
         self.look.note_time()
         due = await self.instances.due_for_use_look(self.clock.now(), LOOKS_AT_ONCE)
         if not due or not await self.account.is_confirmed():

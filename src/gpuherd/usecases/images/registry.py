@@ -36,6 +36,7 @@ class ManageRegistry:
 
     async def create(self, order: CredentialOrder, caller: Caller) -> RegistryCredential:
         """Keep a login at the cloud; `Conflict` (REGISTRY_AUTH_EXISTS) if its name is taken."""
+        # guard: a name of a registry credential is given once
         if (there := await self._named(order.name)) is not None:
             raise Conflict(
                 f"there is a registry credential {order.name!r} already; delete it, or choose another name",
@@ -43,6 +44,7 @@ class ManageRegistry:
                 details={"id": there.auth_id},
             )
         record = caller.audit_record(CREATED, order.name, self.clock.now(), after=f"user {order.username}")
+        # guard: who makes a registry credential is on record before the cloud is asked
         await self.audit.append(record)
         lost: OutcomeUnknown | None = None
         try:
@@ -72,6 +74,7 @@ class ManageRegistry:
         except NotFound:
             pass
         except OutcomeUnknown:
+            # guard: a removal of a registry credential without an answer is not told as done
             if any(it.auth_id == auth_id for it in await self.credentials.list_credentials()):
                 raise
         self.catalogue.forget_registry_auths()

@@ -85,6 +85,7 @@ class ChangeGoal:
             self._refuse_in_vain("start")
             return started
 
+        # guard: starts are judged by budgets
         judged_by = self.budget_rules if self.budgets.current() else None
         return await self._change(instance.id, wanted, caller, claim, caller.limits, judged_by)
 
@@ -180,6 +181,7 @@ class ChangeGoal:
                     return known
                 raise
             if after is before:
+                # guard: a delete of an heir that goes already ends its predecessor
                 if not await self._predecessor_is_ended(before):
                     continue
                 if claim is not None:
@@ -195,6 +197,7 @@ class ChangeGoal:
                 change = replace(change, operations=(put_aside, *change.operations))
             record = self._audit_record(caller, before, after)
             change = replace(change, audit_record=record, limits=limits, judged_by=judged_by)
+            # guard: a stop or delete takes the heir with it
             change = await self.end_lineage(before, change)
             try:
                 saved = await self.instances.update(change, claim)

@@ -92,12 +92,14 @@ class ChangeLease:
         was, will_be = lease_left(before, now), lease_left(after, now)
         if will_be is not None and was is not None and will_be <= was:
             return None
+        # guard: a longer lease is judged by a strict budget
         return replace(self.budget_rules, only_strict=True)
 
     async def _change(self, word: str, wanted: Callable[[Instance], Instance], caller: Caller) -> Instance:
         instance_id = (await self.find(word, caller)).id
         for _ in range(WRITE_TRIES_MAX):
             before = await self.instances.get(instance_id)
+            # guard: after the end there is no extension
             _refuse_ended(before, self.clock.now())
             after = wanted(before)
             record = caller.audit_record(

@@ -170,6 +170,7 @@ class LaunchInstance:
         wish, hourly_usd, product_name, registry_auth_id = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
+            # guard: a key with a limit pays no more than was counted
             wish = replace(wish, hourly_usd_max=hourly_usd)
         if request.envs:
             wish = replace(wish, envs=self.environments.sealed(request.envs, caller.key_id))
@@ -206,6 +207,7 @@ class LaunchInstance:
             limits=caller.limits if caller.limits.on_rentals else None,
             judged_by=self.budget_rules if self.budgets.current() else None,
         )
+        # guard: one plan is one instance
         accepted = await self.instances.add(change, *request.claims)
         if begun is not None and accepted.id == instance.id:
             self.tracer.record(_accept_span(instance, begun, self.clock.now()))
@@ -256,6 +258,7 @@ class LaunchInstance:
             product_name = likely_product(ranking, wish)
             known = self._satisfiable[wanted] = (offers, counted_usd(ranking, wish), product_name)
         if not self.line.is_quiet and not wish.patience_s:
+            # guard: who came later does not take what others wait for
             await self._refuse_waited_for(wish, offers, regions)
         return _CheckedWish(wish, known[1], known[2], auth_id)
 
@@ -306,6 +309,7 @@ def judged_values(request: LaunchRequest) -> AskedValues:
 def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:
     """Tell whether there is a limit on what may be spent, and the wish itself sets none."""
     caller = request.caller
+    # guard: what a budget has counted is all that it may cost
     is_limited = caller.limits.max_hourly_usd is not None or budgets.binds(caller.key_id, request.labels)
     return is_limited and request.wish.hourly_usd_max is None
 
@@ -315,6 +319,7 @@ def _at_planned_price(request: LaunchRequest, now: datetime) -> LaunchRequest:
     if request.plan is None:
         return request
     request.plan.check(now)
+    # guard: a plan never costs more
     return replace(request, wish=replace(request.wish, hourly_usd_max=request.plan.hourly_usd))
 
 

@@ -52,6 +52,7 @@ class ListInstances:
 def _entry(it: Instance, encoded: Encoded) -> bytes:
     kept = encoded.peek(it.id)
     # The meter settles a cost without a new version.
+    # guard: what was settled without a version is shown in lists
     if kept is None or kept[0] != it.version or kept[1] != it.cost:
         kept = (
             it.version,

@@ -57,6 +57,8 @@ class CollectOrphans:
         if record is None or record is self._handled or not self.leadership.is_leader():
             return False
         self._handled = record
+        # guard: nothing is collected by a list that is not believed
+        # guard: nothing is collected while the cloud is in trouble
         if not record.believable or self.breaker_state() != "CLOSED":
             return False
         lines = await self.update_ledger(record)
@@ -100,6 +102,7 @@ class CollectOrphans:
 
     async def _is_braked(self, due: int) -> bool:
         """Tell whether nothing may be removed by itself, pulling the brake if `due` would be too many."""
+        # guard: the alarm stops the collector
         if await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED) is not None:
             return True
         if due == 0:

@@ -55,6 +55,7 @@ class UpdateOrphanLedger:
 
     async def __call__(self, record: ListRecord) -> tuple[Orphan, ...]:
         """Return the lines that were open before and whose machine this list shows."""
+        # guard: the ledger goes by the records as they are now
         candidates = await self.orphans.candidates()
         if not candidates:
             return ()
@@ -126,6 +127,7 @@ class UpdateOrphanLedger:
             return entry
         named = candidate.records.named
         attempts = () if named is None else await self.instances.attempts(named.id)
+        # guard: a second user of our id raises the alarm
         if not await self.alarm.is_proof(entry.orphan.machine, attempts):
             return entry
         # Before the line is written: should we die in between, the next list raises it again.

@@ -77,6 +77,7 @@ class CreatePrewarm:
                 # An earlier try has made it after all.
                 await self.create_once.forget(flag, stored)
                 return made
+            # guard: a prewarm task without an answer is not sent again before it could have appeared
             self.create_once.check_settled(earlier.sent_at)
         if (there := next((it for it in same if it.state is not PrewarmState.FAILED), None)) is not None:
             raise _there_already(there)

@@ -124,6 +124,8 @@ class AdvanceInstance:
             await self.instance_leases.release(leased)
 
     async def _advance(self, leased: LeasedInstance, job: Job) -> Outcome:
+        # guard: another key is confirmed before anything is done
+        # guard: another key is confirmed before anything is done, in a storm
         if not await self.account.is_confirmed():
             # Whatever the cloud says now may be said of somebody else's account.
             return await self._wait(leased, job, self._until_confirmed())
@@ -152,6 +154,7 @@ class AdvanceInstance:
                     # The cloud need not be asked more often because of a handover that is to come.
                     return await self._settle(leased, job, None if pause is None else now + pause)
                 if known is not leased.instance and isinstance(step, (Stop, Delete)):
+                    # guard: a lost stop is asked for once more only
                     self._asked_again.add(known.id)
                 self.tracer.step(type(step).__name__)
                 leased, requeue = await self.apply_step(step, leased)
@@ -206,6 +209,7 @@ class AdvanceInstance:
         # What was asked before the present operation was something else, and may still take effect.
         if operation is not None and not it.releasing and asked_at < operation.requested_at:
             return it
+        # guard: a stop that was only written down goes out after a kill
         return replace(it, asked_at=None)
 
     async def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
@@ -216,6 +220,7 @@ class AdvanceInstance:
             return leased
         ahead = self.lease_clock_steps.ahead_since(it.lease_term.set_at)
         step = ahead or -self._set_back(it.id, it.lease_term)
+        # guard: a clock that is set ahead ends no lease
         moved = it.lease_term.moved(step, self.clock.now())
         if moved is it.lease_term:
             return leased
@@ -228,8 +233,10 @@ class AdvanceInstance:
         Never more than that, nor for what another process has moved: of the steps in between nobody knows.
         """
         move = self._moves.get(instance_id)
+        # guard: an end that was agreed on anew is not moved back
         if move is None or not move.is_of(term):
             return timedelta(0)
+        # guard: a clock that is set back takes no more of a lease than it has moved
         return max(timedelta(0), min(move.by, move.total - self.lease_clock_steps.total()))
 
     def _note_moved(self, instance_id: str, before: LeaseTerm, after: LeaseTerm) -> None:
@@ -245,6 +252,8 @@ class AdvanceInstance:
         terms = it.terms
         if terms.silence is None and terms.idle is None and terms.delete_stopped_s is None:
             return it
+        # guard: a clock that is set ahead deletes nothing that is stopped
+        # guard: a clock that is set ahead is no silence
         return replace(
             it,
             ready_at=self._moved(it.ready_at),
@@ -276,6 +285,7 @@ class AdvanceInstance:
         except MachineGone:
             return Observation(listed.machine if listed else None, absent=True)
         except (CloudUnavailable, KeyRefused):
+            # guard: an end is written down although the cloud cannot be asked
             if not is_over:
                 raise
             return _listed_observation(listed)
@@ -338,6 +348,7 @@ def _is_id_passed_on(leased: LeasedInstance) -> bool:
     # What had the id before ours is not what got it afterwards. A clock that was set back makes everything
     # seem seen before; then the cloud's own stamps tell.
     is_later = was_made_later(listed.machine, leased.instance, bound)
+    # guard: after a step of the clock the cloud's stamps tell who got an id later
     return (is_later or not _was_seen_before_ours(listed, leased)) and _is_passed_on(listed.machine, leased)
 
 
@@ -353,13 +364,16 @@ def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> boo
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.
+    # guard: an instance does not delete the machine that has got its id
     is_later = is_machine_of_other_call(listed.machine, it, bound)
+    # guard: a vanished instance does not come back with another machine of its id
     return _was_seen_before_ours(listed, leased) or is_later or was_machine_proven_gone(it)
 
 
 def _was_seen_before_ours(listed: ObservedMachine, leased: LeasedInstance) -> bool:
     """Tell whether nothing new was seen under the id of our machine since we have it."""
     bound = leased.bound_attempt
+    # guard: what was seen of a gone machine proves nothing about the next one of its id
     return bound is not None and bound.closed_at is not None and listed.changed_at <= bound.closed_at
 
 

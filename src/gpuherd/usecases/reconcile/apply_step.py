@@ -80,6 +80,7 @@ class ApplyStep:
 
         `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
         """
+        # guard: an instance that ends after a loss of the store takes its machine with it
         if _ends_without_machine(step, leased):
             # The store may have lost the call that made one, and with this it would be nobody's.
             leased = await self.instance_leases.refresh(leased)
@@ -222,6 +223,7 @@ class ApplyStep:
         changed = replace(
             it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at, reclaim=reclaim
         )
+        # guard: what was thought lost was not silent
         if changed.usable and not it.usable:
             # While it was thought lost, or moved, nobody could use it.
             changed = replace(changed, usable_at=_usable_at(it, self.clock.now()))
@@ -233,14 +235,17 @@ class ApplyStep:
 
     async def _delete(self, leased: LeasedInstance) -> StepResult:
         wanted = leased.instance.goal is Goal.DELETED
+        # guard: under the alarm nothing is given back by itself
         if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
             return leased, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
+        # guard: a delete is repeated on our own machine only
         if (whose := await self.own_machine.before_removal(leased)) is not Ownership.OURS:
             return await self._leave_alone(leased, whose)
         return await self.request(leased, self.cloud.delete_machine)
 
     async def _stop(self, leased: LeasedInstance) -> StepResult:
+        # guard: a stop under an id that may be another's is preceded by a question
         if (whose := await self.own_machine.before_stop(leased)) is not Ownership.OURS:
             return await self._leave_alone(leased, whose)
         return await self.request(leased, self.cloud.stop_machine)
@@ -285,6 +290,7 @@ class ApplyStep:
     ) -> LeasedInstance:
         change = self.event_recorder.change(instance, *new_events)
         if change.ends_machine:
+            # guard: what no list has shown is placed by the time since its call, however the clock was set
             change = replace(change, reading=self.read_clocks())
         return await self.instance_leases.save(leased, change)
 
@@ -292,6 +298,7 @@ class ApplyStep:
 def _ends_without_machine(step: Step, leased: LeasedInstance) -> bool:
     """Tell whether an instance ends that has never had a machine, as far as is known."""
     ends = isinstance(step, steps.Fail) or step == steps.Become(Status.DELETED)
+    # guard: an instance that has had its machine takes no other one with it
     return ends and leased.instance.last_cloud_id is None and leased.open_attempt is None
 
 

@@ -40,6 +40,7 @@ class BindFoundMachine:
 
     async def __call__(self, leased: LeasedInstance) -> LeasedInstance | None:
         """Return the instance with its machine bound; None if there is none to be had."""
+        # guard: a late machine is taken by its own instance
         if late := self._late_machine(leased):
             return await self._bind_late(leased, *late)
         if (found := unrecorded_machines(leased, self.installation)) and not await self._is_shared(
@@ -74,6 +75,7 @@ class BindFoundMachine:
         if await self.alarm.reason() is not None:
             return True
         for machine in found:
+            # guard: the machine of a second user is not taken
             if await self.alarm.is_proof(machine, leased.attempts):
                 await self.alarm.raise_for(machine)
                 return True

@@ -53,8 +53,10 @@ async def choose_offer(
     offers = await catalogue.named_offers(listed, wish)
     held: dict[OfferKey, str] = {}
     if not line.is_quiet:
+        # guard: only the first in line tries
         held |= await line.held_for(waiter_of(leased.instance, now), listed, regions)
     held |= dict.fromkeys(refused_offers(leased.attempts, wish), REFUSED_JUST_NOW)
+    # guard: on demand is not bought before its time
     if spot_only:
         held |= before_fallback(offers, wish)
     ranking = rank_offers(offers, wish, held, await line.avoided())

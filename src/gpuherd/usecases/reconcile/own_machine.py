@@ -50,6 +50,7 @@ class VerifyOwnMachine:
     async def _was_listed_lately(self, leased: LeasedInstance) -> bool:
         last = await self.observations.last_believable_list()
         # What that list has shown, and not one before it: it may have come since the instance was leased.
+        # guard: what stands for a question about a machine is what the last list has shown of it
         leased = await self.instance_leases.refresh(leased)
         shown, bound = listed_machine(leased), leased.bound_attempt
         if last is None or shown is None or shown.missing_since is not None:
@@ -57,12 +58,15 @@ class VerifyOwnMachine:
         if bound is not None and is_machine_of_other_call(shown.machine, leased.instance, bound):
             return False
         age = last.age(self.read_clocks())
+        # guard: a list that would not have missed a machine does not stand for it
+        # guard: nothing is stopped or removed unseen under an id that may be another's
         return _has_shown(last, shown) and age is not None and age <= LISTED_LATELY
 
     async def _ask(self, leased: LeasedInstance) -> Ownership:
         try:
             machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
+            # guard: nothing is stopped or removed under an id that the cloud has just denied
             return Ownership.DENIED
         bound = leased.bound_attempt
         is_anothers = bound is not None and is_machine_of_other_call(machine, leased.instance, bound)

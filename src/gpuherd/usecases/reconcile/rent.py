@@ -52,6 +52,7 @@ from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_d
 from gpuherd.usecases.secrets.environment import Environments
 
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
+# guard: a few unknown outcomes are enough
 UNKNOWN_OUTCOMES_MAX = 3
 BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0
 # So many calls, about 20 minutes: who waits for longer than an instance usually may asks less and less often.
@@ -131,12 +132,14 @@ class RentMachine:
 
     async def __call__(self, leased: LeasedInstance) -> RentOutcome:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
+        # guard: no create before the first look
         if not await self.has_listed():
             return self._until_listed(leased, "it was not seen since gpuherd started")
         # Read again, because this pass may have begun before that look.
         leased = await self.instance_leases.refresh(leased)
         if (found := await self.find_lost(leased)) is not None:
             return found
+        # guard: the alarm stops creates
         if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):
             return RentLater(
                 leased,
@@ -155,6 +158,7 @@ class RentMachine:
                 leased, self.catalogue, self.cloud, self.line, self.clock.now(), spot_only=is_early
             )
             # Before the intent: what cannot be read is never asked for.
+            # guard: variables that cannot be read rent nothing
             envs = await self.environments.opened(leased.instance)
             template = with_envs(template, envs)
         except NoCapacity as error:
@@ -173,6 +177,7 @@ class RentMachine:
         self, leased: LeasedInstance, template: Template, envs: Sequence[OpenedEnv], ranking: Ranking
     ) -> RentOutcome:
         decided_s, best = self.clock.boottime(), ranking.accepted[0]
+        # guard: intent before the call
         leased, attempt, plan = await self._record_intent(leased, best, template, ranking)
         return await self._call(leased, attempt, best, template, envs, decided_s, plan)
 
@@ -180,6 +185,7 @@ class RentMachine:
         """Bind a machine whose create call is not on record, or wait until there surely is none."""
         if bound := await self.bind_found(leased):
             return CreateAttempted(bound)
+        # guard: a create call that the store has lost is given time to show up
         if await self.may_have_lost_create(leased.instance):
             return self._until_listed(
                 leased,
@@ -204,6 +210,7 @@ class RentMachine:
 
     def _after(self, it: Instance, seconds: int) -> datetime:
         """Return when so much of a wait is over: what was promised is a span of time, not a date."""
+        # guard: a clock that is set ahead ends no wait for capacity
         return it.created_at + timedelta(seconds=seconds) + self.clock_steps.ahead_since(it.created_at)
 
     def _until_fallback(self, it: Instance) -> timedelta:
@@ -231,6 +238,7 @@ class RentMachine:
         n = max((it.n for it in leased.attempts), default=0) + 1
         price, reading = gpu_hourly_usd(offer, instance.wish), self.read_clocks()
         assert price is not None, "an offer without a price is never accepted"
+        # guard: each create call has a random part in its tag
         attempt = Attempt(
             instance_id=instance.id,
             n=n,
@@ -249,6 +257,7 @@ class RentMachine:
         )
         reason = f"renting {offer.product_name} in {offer.region}"
         # A wait for capacity goes on until something is rented; nobody else may try the offer meanwhile.
+        # guard: nobody overtakes a call that is under way
         waits = None if instance.line_since is None else instance.waiting_for
         is_told = is_refusal_told(
             instance, leased.attempts, attempt.offer_key, OutOfStock.code, attempt.sent_at
@@ -289,12 +298,14 @@ class RentMachine:
             send_by_s=decided_s + SEND_WITHIN_S,
         )
         try:
+            # guard: a create is made promptly or not at all
             check_send_deadline(self.clock, decided_s)
             cloud_id = await self.cloud.create_machine(order)
         except OutcomeUnknown as error:
             return CreateAttempted(await self._unknown(leased, attempt, error, plan))
         except OutOfStock as error:
             leased = await self._rejected(leased, attempt, error, plan)
+            # guard: a refusal counts for everybody
             await self.line.note_refusal(attempt.offer_key, error.message)
             if not leased.instance.wish.patience_s:
                 # Those who wait do not ask for the catalogue at each refusal.
@@ -340,6 +351,7 @@ class RentMachine:
         new_event = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
         earlier = [it for it in leased.attempts if it.n != attempt.n]
         is_told = is_refusal_told(leased.instance, earlier, attempt.offer_key, error.code, attempt.sent_at)
+        # guard: a wait does not write for ever
         told = () if is_told else (*plan, new_event)
         return await self.bind.save_outcome(leased, lambda it: it, *told, attempt=refused)
 

@@ -59,6 +59,7 @@ class RequestMachine:
         it, decided_s = leased.instance, self.clock.boottime()
         leased = await self._save(leased, replace(it, asked_at=self.clock.now()))
         try:
+            # guard: a removal is made promptly or not at all
             check_send_deadline(self.clock, decided_s)
             await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
         except CloudUnavailable:

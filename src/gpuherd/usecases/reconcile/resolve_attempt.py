@@ -76,6 +76,7 @@ class ResolveAttempt:
 
 def _tagged(leased: LeasedInstance, attempt: Attempt) -> ObservedMachine | None:
     """Return the machine that carries exactly this attempt's tag; the likeliest, should there be several."""
+    # guard: exact tag
     matches = [
         it
         for it in leased.observations

@@ -36,6 +36,7 @@ class VerifyTag:
             seen = replace(it, tag_verified=True, machine_made_at=machine.created_at)
             return replace(leased, instance=seen)
         reason = f"machine {machine.cloud_id} does not carry the tag {bound.tag} that it was created with"
+        # guard: a lost tag stops creates
         await self.flags.put(CREATES_BLOCKED, reason)
         log.error("tag.not_preserved", instance_id=it.id, cloud_id=machine.cloud_id)
         new_event = NewEvent(events.TAG_NOT_PRESERVED, reason)

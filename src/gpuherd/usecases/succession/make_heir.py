@@ -47,6 +47,7 @@ class MakeHeir:
         heir = Heir(self.ids.new(ID_PREFIX), chain.next_link, why, now)
         wish = self._wish(old, why, limits)
         boot = time_to_ready(await self.instances.ready_times_s(old.product_name))
+        # guard: an heir has the end of its predecessor
         young = Instance(
             id=heir.id,
             name=old.name,
@@ -85,6 +86,8 @@ class MakeHeir:
             events.CREATED, f"takes over from {old.id}", {"replaces": old.id}, after=Status.CREATING.value
         )
         change = self.event_recorder.change(young, created)
+        # guard: budgets hold for an heir
+        # guard: the limits hold for an heir
         return replace(
             change,
             jobs=(self.job_factory.reconcile_job(change.instance), *change.jobs),

@@ -59,6 +59,7 @@ class CreateVolume:
         flag = INTENT + wanted.name
         stored = await self.flags.get(flag)
         before = None if stored is None else VolumeIntent.of_text(stored)
+        # guard: a lost volume is looked for by its name
         if (there := await self._named(wanted.name)) is not None:
             if before is None or not before.is_for(order):
                 raise _name_taken(there)
@@ -66,6 +67,7 @@ class CreateVolume:
             await self.create_once.forget(flag, stored)
             return there
         if before is not None:
+            # guard: a volume without an answer is not sent again before it could have appeared
             self.create_once.check_settled(before.sent_at)
         await self.meter.look_now()
         now, said = self.clock.now(), f"{wanted.size_gb} GB in {region.code}"

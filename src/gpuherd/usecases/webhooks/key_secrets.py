@@ -48,19 +48,24 @@ class KeyWebhookSecrets:
             return None
         # A key that another replica has made just now is not yet in the cache.
         key = self.known_key(key_id) or await self._find(key_id)
+        # guard: nor when the key is no longer there
         if key is None:
             return ()
         if key.webhook_secret is None:
             return None
         now, record = self.clock.now(), key.webhook_secret
+        # guard: each key signs with its own secret
         own = self.ring.key_signing_secrets(key_id, record, now)
         if not own:
+            # guard: what cannot be signed with a key's own secret is not sent with the common one
             return ()
+        # guard: the common secret signs for a key with its own only where that was asked for
         return own + (self.common if self.also_common or record.follows_common(now) else ())
 
     async def show(self, key_id: str, caller: Caller) -> ShownKeySecret:
         """Return what signs for a key, with the secret if the caller has that very key."""
         key = await self._seen_by(key_id, caller)
+        # guard: only the key itself is shown its secret
         return self._shown(key_id if key is None else key.id, key, with_secret=caller.key_id == key_id)
 
     async def rotate(self, key_id: str, caller: Caller) -> ShownKeySecret:
@@ -87,6 +92,7 @@ class KeyWebhookSecrets:
 
     async def _seen_by(self, key_id: str, caller: Caller) -> ApiKey | None:
         """Return the key; None for the admin key, `NotFound` where the caller may not know of it."""
+        # guard: nobody rotates the secret of another key
         if not caller.may_see(key_id):
             raise NotFound(f"there is no key {key_id!r}", code="KEY_NOT_FOUND")
         return None if key_id == ADMIN_ID else await self.keys.get(key_id)

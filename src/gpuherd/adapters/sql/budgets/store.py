@@ -121,6 +121,7 @@ class SqlBudgets:
 
         def work(connection: sa.Connection) -> list[Instance]:
             rows = (row for query in queries for row in connection.execute(query))
+            # guard: what has vanished takes nobody's place where a budget ends things
             return list(islice(filter(may_end, map(instance_of, rows)), limit))
 
         return await self._database.read(work)

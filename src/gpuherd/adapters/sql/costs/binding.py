@@ -45,6 +45,7 @@ def claim_spans(connection: sa.Connection, it: Instance, now: datetime) -> None:
             days[day, row.centre_id, row.kind] += Share(-share.amount, -share.doubt, 0)
             days[day, centre_id, row.kind] += Share(share.amount, share.doubt, 0)
     owned = {"instance_id": it.id, "subject_id": subject_id, "centre_id": centre_id}
+    # guard: an instance gets the spans from before it had its machine
     connection.execute(sa.update(meter).where(nobodys).values(**owned))
     add_to_days(connection, days)
     before = sorted({row.subject_id for row in rows})

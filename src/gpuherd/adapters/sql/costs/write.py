@@ -114,6 +114,7 @@ def _formers(connection: sa.Connection, spans: Sequence[CostSpan]) -> dict[int, 
 
     They stay with whoever had the machine then: nobody pays for what another one has used.
     """
+    # guard: what a machine cost stays with its instance when another gets its id
     ended = {it.id: it for it in spans if it.id and it.ended_by == REPLACED}
     if not ended:
         return {}

@@ -42,10 +42,12 @@ def make_engine(
     engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)
     event.listen(engine, "connect", lambda connection, _: _sqlite_settings(connection, busy_timeout_s))
     # A writer that begins as a reader may find the lock taken when it upgrades; begin as what it is.
+    # guard: writes begin as writes
     begin = "BEGIN IMMEDIATE" if writer else "BEGIN"
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     if writer:
         # Whatever is asked next must find what was written before it.
+        # guard: rows that wait go in before anything else is asked
         event.listen(engine, "before_cursor_execute", lambda connection, *_: flush(connection))
     return engine
 
@@ -61,6 +63,7 @@ def _create_private_file(path: Path) -> None:
 def _sqlite_settings(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
     # SQLAlchemy begins transactions itself (the "begin" hook); the driver must not.
     connection.isolation_level = None
+    # guard: every commit is on the disk
     for pragma in (
         f"busy_timeout={round(busy_timeout_s * 1000)}",
         "journal_mode=WAL",

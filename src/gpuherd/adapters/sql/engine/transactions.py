@@ -105,6 +105,7 @@ def begin(engine: Engine) -> tuple[Connection, RootTransaction]:
     """Return a connection with a transaction on it, or leave nothing behind."""
     connection = engine.connect()
     try:
+        # guard: rows of a transaction that came to nothing are forgotten
         discard_pending(connection)
         return connection, connection.begin()
     except BaseException:

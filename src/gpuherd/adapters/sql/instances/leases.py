@@ -33,6 +33,7 @@ LEASE_RENEW_S = 2.5
 
 
 # Made once: to put a statement together takes longer than to run it.
+# guard: one turn at a time
 _LEASE = PreparedStatement(
     sa.update(instance)
     .where(
@@ -206,6 +207,7 @@ def _acquire(
         if connection.execute(sa.select(instance.c.id).where(instance.c.id == instance_id)).first() is None:
             raise NotFound(f"there is no instance {instance_id!r}", code="INSTANCE_NOT_FOUND")
         return None
+    # guard: a turn that kills its process is given up
     if job_id is not None and row.takeovers >= CRASHES_MAX:
         # It would take one replica after the other along, and no other work would ever be done.
         words = f"{row.takeovers} processes in a row ended in the middle of this"
@@ -232,6 +234,7 @@ def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> LeasedInst
     it = instance_of(row)
     # Lists before sightings. On PostgreSQL each statement sees its own moment, and a list is committed with
     # what it showed: read the other way round, one that showed the machine would count as proof against it.
+    # guard: lists are read before sightings
     lists = _lists_since(connection, _evidence_needed_since(it, attempts))
     observations = _observations(connection, row, attempts)
     return LeasedInstance(instance=it, attempts=attempts, observations=observations, lists=lists, token=token)

@@ -191,6 +191,7 @@ class SqlObservations:
     ) -> tuple[Instance, ...]:
         def work(connection: sa.Connection) -> tuple[tuple[Instance, ...], list[str]]:
             concerned = _record(connection, record, changed, forgotten)
+            # guard: a list and what it costs are written together
             charged = [] if metering is None else keep_meters(connection, metering, changed)
             return concerned, charged
 

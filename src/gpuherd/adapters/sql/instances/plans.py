@@ -22,6 +22,7 @@ class SqlHeldPlans:
         await self._database.write(lambda c: c.execute(row).rowcount)
 
     async def find(self, plan_id: str, owner: str) -> HeldPlan | None:
+        # guard: only who planned it may rent it
         query = sa.select(held_plan).where(held_plan.c.id == plan_id, held_plan.c.owner == owner)
         row = await self._database.read(lambda c: c.execute(query).first())
         if row is None:

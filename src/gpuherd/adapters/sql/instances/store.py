@@ -76,7 +76,9 @@ class SqlInstances:
                     if known := _claimed(connection, claim):
                         return known
             add_instance(connection, change, now)
+            # guard: the claim of a plan is written with its instance
             for claim in claims:
+                # guard: one claim, one instance
                 claim_instance(connection, claim, change.instance.id, now)
             return change.instance
 

@@ -56,6 +56,7 @@ def check_limits(connection: sa.Connection, change: Change) -> None:
     own = sa.select(_GPUS, _USD).where(instance.c.id == it.id)
     (gpus, micro_usd), (own_gpus, own_usd) = (connection.execute(query).one() for query in (held, own))
     disks_usd = connection.execute(stopped).scalar_one()
+    # guard: stopped disks count in what a key spends
     used = Usage(int(gpus - own_gpus), Decimal(int(micro_usd + disks_usd - own_usd)) / MICROS)
     check_quota(change.limits, used, usage_of(it))
 
@@ -101,10 +102,12 @@ _INSERT_EVENT = PreparedInsert(
 )
 _INSERT_LABELS = sa.insert(instance_label)
 # Made once: to put a statement together takes longer than to run it.
+# guard: version in a save
 _THIS_VERSION = sa.update(instance).where(
     instance.c.id == sa.bindparam("its_id"),
     instance.c.version == sa.bindparam("its_version"),
 )
+# guard: lease token in a save
 _UNDER_LEASE = _THIS_VERSION.where(instance.c.lease_token == sa.bindparam("its_token"))
 _AND_RELEASE = _UNDER_LEASE.values(lease_token=None, lease_until=None)
 _UPDATE = PreparedStatement(_THIS_VERSION, *_INSTANCE_COLUMNS)
@@ -138,6 +141,7 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
     new = change.instance
     lock_audit_log(connection, change.audit_record)
     check_limits(connection, change)
+    # guard: budgets judge in the transaction that accepts
     check_budgets(connection, change, now)
     _INSERT_INSTANCE.defer(connection, {**instance_row(new), "version": new.version})
     if new.labels:
@@ -185,6 +189,7 @@ def _add_heir(connection: sa.Connection, change: Change, now: datetime) -> None:
     chain = change.instance.chain
     assert chain is not None, "an heir is in a lineage"
     taken = sa.select(instance.c.id).where(instance.c.lineage == chain.lineage, instance.c.link == chain.link)
+    # guard: one heir for each link
     if connection.execute(taken).first() is not None:
         raise StaleWrite(f"link {chain.link} of lineage {chain.lineage} is taken")
     add_instance(connection, change, now)
@@ -199,8 +204,10 @@ def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:
     row = connection.execute(others).first()
     if row is None:
         return None
+    # guard: a machine that may exist stays with its instance
     if not was_machine_proven_gone(holder := instance_of(row)):
         raise MachineHeld(f"instance {holder.id} has machine {it.cloud_id}, which is not proven to be gone")
+    # guard: an id that the cloud uses again goes over to the new machine's instance
     let_go(connection, holder)
     return holder.id
 
@@ -231,6 +238,7 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
     for it in change.events:
         _INSERT_EVENT.defer(connection, event_row(it))
     for told in change.deliveries:
+        # guard: webhooks in the transaction of what they tell
         _INSERT_DELIVERY.defer(connection, delivery_row(told))
     for moved in change.operations:
         _write_operation(connection, change.instance.id, moved)
@@ -250,6 +258,7 @@ def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
     )
     if not any(step(connection, it, row) for step in steps):
         # The index that allows one open attempt said no: somebody else's call is under way.
+        # guard: no call for an attempt that was not taken down
         raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")
     if it.state is AttemptState.SENT and it.n > ATTEMPTS_KEPT:
         connection.execute(_PRUNE_REJECTED, {"its_id": it.instance_id, "up_to": it.n - ATTEMPTS_KEPT})

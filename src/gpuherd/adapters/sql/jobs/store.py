@@ -84,6 +84,7 @@ _QUARANTINED = sa.exists().where(
 _WITHOUT_JOB = sa.select(instance).where(~_has_job("turn:", instance.c.id), ~_QUARANTINED)
 _LEFT = PreparedStatement(_WITHOUT_JOB.where(is_unsettled).limit(_LIMIT))
 # Nothing has changed about these, but some time of theirs is over.
+# guard: an end is not slept through
 _DUE = PreparedStatement(
     _WITHOUT_JOB.where(instance.c.settled, instance.c.due_at <= sa.bindparam("now")).limit(_LIMIT)
 )

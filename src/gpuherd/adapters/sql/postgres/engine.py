@@ -64,6 +64,7 @@ def connection_arguments(url: str) -> dict[str, Any]:
     theirs = sa.make_url(url).query
     options = theirs.get("options", "")
     options = options if isinstance(options, str) else " ".join(options)
+    # guard: a commit is kept whatever the server was told
     ours = [
         f"-c {name}={value}"
         for name, value in {**SESSION_TIMEOUTS, **DURABLE_COMMIT}.items()

@@ -85,6 +85,7 @@ class ServerHistory:
     def _on_connect(self, driver: Any, record: Any) -> None:
         driver.autocommit = True
         if driver.execute(_IN_RECOVERY).fetchone()[0]:
+            # guard: a standby that was not promoted is not asked
             raise driver.OperationalError(IN_RECOVERY)
         try:
             system, timeline = driver.execute(_IDENTITY).fetchone()
@@ -98,6 +99,7 @@ class ServerHistory:
             self._system, self._timeline = system, timeline
             if before is not None and self.identity != before:
                 self._lost(f"the server is {self.identity}, and was {before}")
+                # guard: no event has the number of one that was lost
                 _skip_event_numbers(driver)
 
     def _lost(self, reason: str) -> None:

@@ -92,10 +92,12 @@ class FencedDatabase:
         fence, generation = self._fencing_token(), self._database.history.generation
 
         def under_lease(connection: sa.Connection) -> T:
+            # guard: nor when the loss is noticed by the very transaction that writes it
             if self._database.history.generation != generation:
                 # What is about to be written was concluded from what the database had then.
                 raise LeadershipLost(f"the database has lost its newest part under the duty {self._name}")
             current = connection.execute(self._term).scalar()
+            # guard: the fence of the watch
             if current != fence:
                 raise LeadershipLost(f"the duty {self._name} has passed to another replica")
             return work(connection)

@@ -19,6 +19,7 @@ def find_damage(connection: sqlite3.Connection) -> str | None:
     """Return what is wrong with the file, or None; `sqlite3.Error` if it cannot be read."""
     # The quick check would not compare tables with indexes, which hold a second copy of every id and tag.
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    # guard: a damaged file is refused
     if verdict != "ok":
         return str(verdict)
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -80,6 +80,7 @@ _WAITING_WITH = (
     .order_by(_other.c.id)
     .limit(sa.bindparam("most"))
 )
+# guard: the bytes of a webhook never change
 _WRITE = PreparedStatement(
     sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id")),
     *(it.name for it in delivery.columns if it.name not in ("id", "body", "owner")),
@@ -136,6 +137,7 @@ def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
     beside = ("last_answer", "earlier_id", "instance_owner")
     last_answer, earlier_id, instance_owner = (values.pop(name) for name in beside)
     it = delivery_from(values)
+    # guard: a delivery knows whose secret signs it when its instance is forgotten
     return QueuedDelivery(
         it,
         is_gone=it.endpoint_id is None and last_answer == GONE,
@@ -151,6 +153,7 @@ def _record_try(
     write_delivery(connection, update.delivery)
     if update.finished_job is not None:
         if update.error is None:
+            # guard: a webhook and the end of its job are one transaction
             job_rows.finish_job(connection, update.finished_job, now)
         else:
             job_rows.fail_job(connection, update.finished_job, now, update.error)

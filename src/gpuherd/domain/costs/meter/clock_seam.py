@@ -24,6 +24,7 @@ def cut_at_seam(
     sure_until = span.sure_until or max(span.began.lo, seen_at or span.began.lo)
     lo = min(sure_until, before)
     old = replace(span, ended=Edge(lo, before), ended_by="clock", sure_until=None, missed_at=None)
+    # guard: a step of the clock is cut out
     new = replace(span, id=0, began=Edge(after, after), began_by="clock")
     if span.sure_until is not None:
         new = replace(new, sure_until=after)

@@ -24,6 +24,7 @@ def read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         former = end_former(it, span)
         yield former
         meter, span = without_former(meter, former), None
+    # guard: a stopped machine pays for its disk
     if it.is_gone:
         if span is not None:
             yield from ended_spans(it, span, "removed")

@@ -34,11 +34,14 @@ def earliest_begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> dat
     ended = meter.last_ended.get(kind)
     if it.was_gone and ended is not None:
         # We took it for gone, and it was not: it may have been paid for all along.
+        # guard: what comes back may have been paid for all along
         return min(ended.lo, now)
     if it.previous is None:
         # No list was believable yet, but one has shown that it stood still, and since when nobody can say.
+        # guard: what stood still before any list could be believed may run again since then
         return now if ended is None else min(ended.lo, now)
     # What has ended since the last believable list, another machine of this id perhaps, came before.
+    # guard: what has ended since the last believable list came before what begins now
     since = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)
     return min(since, now)
 
@@ -46,27 +49,33 @@ def earliest_begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> dat
 def _first_begin(it: MeterReading, now: datetime) -> datetime:
     """Return the earliest moment at which a machine that nobody has seen before can have begun."""
     if it.previous is None:
+        # guard: what was there before we looked is not ours to charge
         return now
     if it.terms is not None:
         # A list may show a new machine late; the call cannot have gone out later than it did.
+        # guard: a machine of ours is metered from its call
         return min(it.terms.sent_at, now)
     begin = it.previous.started_at if it.previous.is_vouched else now
     # Else the clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
     if it.created_at is not None and it.created_at <= now:
         begin = min(it.created_at, it.previous.started_at)
     # How far the cloud's clock is from ours nobody knows; it was not there when a list could be trusted.
+    # guard: where the lists before are not vouched for, a machine may have begun since the last that was
     return begin if it.previous.is_vouched else min(begin, it.vouched_at or begin)
 
 
 def edge_to_now(span: CostSpan, it: MeterReading) -> Edge:
     """Return the interval in which what was true of a span has ceased to be."""
+    # guard: what was not sure is in doubt at the end
     if span.sure_until is not None:
         lo = span.sure_until
     else:
+        # guard: an end lies after the last list that showed it
         lo = span.began.lo if it.previous is None else max(span.began.lo, it.previous.started_at)
     # Where it is missing, the first list without it was the last moment it can have been there.
     hi = it.this.finished_at
     if it.is_missed and span.missed_at is not None:
+        # guard: the first list without a machine was its end
         hi = min(hi, span.missed_at)
     return Edge(min(lo, hi), hi)
 
@@ -93,6 +102,7 @@ def ended_spans(it: MeterReading, span: CostSpan, by: str) -> Iterator[CostSpan]
     asked = order_within(it, edge)
     ended = edge if asked is None else Edge(asked, edge.hi)
     yield replace(span, ended=ended, ended_by=by, sure_until=None, missed_at=None)
+    # guard: before an ordered end it is in doubt
     if asked is not None:
         yield only_doubt(span, Edge(edge.lo, asked), by)
 

@@ -41,6 +41,7 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         return
     if it.is_gone:
         yield from _end_gpu(meter, it, span, "removed")
+    # guard: an unknown word ends no span
     elif it.is_missed or phase is Phase.UNKNOWN:
         yield from _doubt_gpu(meter, it, span)
     elif phase not in GPU_PAID:
@@ -69,6 +70,7 @@ def _former(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> Cos
     lo = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)
     edge = Edge(min(lo, it.this.finished_at), it.this.finished_at)
     rate = it.tariff.gpu_rate(before.machine, None)
+    # guard: what was moving when another machine took its id may have run until then
     return CostSpan(before.machine.cloud_id, CostKind.GPU, rate, edge, "unseen", edge, REPLACED)
 
 
@@ -78,6 +80,7 @@ def _again(meter: MachineMeter, it: MeterReading) -> bool:
     if ended is None or it.was_gone or it.is_new:
         return False
     # What ended before the call that has made it was a machine whose id it has now.
+    # guard: a machine that gets an id whose machine has ended costs what was agreed for it
     return it.terms is None or ended.lo >= it.terms.sent_at
 
 
@@ -94,6 +97,7 @@ def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: s
         return
     if it.was_gone and not it.is_new and (it.is_gone or CostKind.GPU not in meter.last_ended):
         return
+    # guard: what is first seen in its removal may have run
     if it.is_new or it.was_gone or _may_have_run(it):
         somewhere = Edge(earliest_begin(meter, it, CostKind.GPU), it.this.finished_at)
         yield _maybe_ran(it, somewhere, by, _again(meter, it))
@@ -132,6 +136,7 @@ def _doubt_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> 
 
 def _carry_on_gpu(it: MeterReading, span: CostSpan) -> Iterator[CostSpan]:
     was_unclear = it.before is not None and it.before.machine.phase is Phase.UNKNOWN
+    # guard: what was started anew may have stood still
     if it.was_started_anew or (was_unclear and span.sure_until is not None):
         # It may have stood still for any part of the time since it was last seen to run.
         seam = edge_to_now(span, it)

@@ -82,6 +82,7 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
 def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | None) -> list[CostSpan]:
     """Cut all spans that go on where the wall clock was set, since the last believable list or after it."""
     # Without one, nothing is sure but how each of them began.
+    # guard: before a step of the clock only a believable list makes sure
     seen_at = None if previous is None else previous.started_at - seam.step
     return [part for span in spans for part in cut_at_seam(span, seam.before, seam.after, seen_at)]
 
@@ -131,6 +132,7 @@ def _widened(edge: Edge, seams: Sequence[ClockSeam], now: datetime) -> Edge:
     the clock has shown only later; the last one is a time that it showed itself.
     """
     moved = earliest(edge.hi, seams, now) - edge.hi
+    # guard: both ends of an edge are by the clock of one list
     return Edge(min(earliest(edge.lo, seams, now), edge.lo + moved), edge.hi)
 
 
@@ -148,5 +150,6 @@ def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> 
         shift += seam.step
         if now - (seam.noticed_at + shift) > LISTED_LATE_MAX:
             break
+        # guard: the cloud's stamp may be of a clock that was not set with ours
         found.append(stamp + shift)
     return min(found)

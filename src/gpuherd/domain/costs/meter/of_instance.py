@@ -41,6 +41,7 @@ class MachineRecord:
         if made_by is None:
             return None
         is_same = machine.product_id in ("", made_by.product_id)
+        # guard: a machine that is found by its tag costs what its attempt agreed
         price = made_by.gpu_hourly_usd if is_same else None
         return AgreedTerms(made_by.sent_at, price, made_by.sent_reading)
 
@@ -56,6 +57,7 @@ def record_of(
         if made_by is not None:
             is_anothers = made_by.is_open or made_by.state is AttemptState.BOUND
         else:
+            # guard: what a copy of the database has made costs our instance nothing
             is_anothers = by_id is not None and is_machine_of_other_call(machine, bound, by_id)
         bound = None if is_anothers or was_machine_proven_gone(bound) else bound
     return MachineRecord(bound, made_by)

@@ -13,6 +13,7 @@ from gpuherd.domain.costs.meter.tariff import NO_RATE, AgreedTerms, Tariff
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, Rate
 
 # Absence needs as many lists as it does everywhere else.
+# guard: missing once ends no span
 MISSING_LISTS_NEEDED = 2
 
 
@@ -64,6 +65,7 @@ class MeterReading:
         """Whether nobody has seen this machine before: the cloud may use an id again."""
         if self.before is None or self.before.first_seen_at != self.after.first_seen_at:
             return True
+        # guard: another machine under the same id has a meter of its own
         return not self.is_missed and machine_tag(self.before.machine) != machine_tag(self.after.machine)
 
     @property
@@ -73,6 +75,7 @@ class MeterReading:
     @property
     def missed_at(self) -> datetime | None:
         """When it was surely not there any more, where it is missed and the list can be trusted that far."""
+        # guard: a list that nobody vouches for is no end
         return self.this.finished_at if self.is_missed and self.this.is_vouched else None
 
     @property
@@ -106,6 +109,7 @@ class MeterReading:
         if kind is CostKind.DISK:
             return self.tariff.disk_rate(machine)
         agreed = None if self.terms is None else self.terms.gpu_hourly_usd
+        # guard: a start is paid at the price of today
         if not again:
             return self.tariff.gpu_rate(machine, agreed)
         # A start is a new agreement: it costs what such a machine costs today.

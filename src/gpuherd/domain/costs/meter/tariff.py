@@ -63,4 +63,5 @@ def _rented_at(machine: Machine, agreed: Decimal) -> Decimal:
     says so is in no document: it is believed where it is near, and may be of one GPU or of all where not.
     """
     shown = machine.hourly_usd
+    # guard: a price on a machine that is far from what was agreed is not believed
     return shown if shown is not None and abs(shown - agreed) <= agreed * PRICE_MOVE_MAX else agreed

@@ -131,12 +131,15 @@ def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> 
         return False
     if shown.installation != ours.installation:
         return False
+    # guard: whose name and environment agree is of that call, whatever the clocks say
     return machine.env_tag == str(parse_tag(machine.name)) or was_made_later(machine, it, bound)
 
 
 def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
     """Tell whether a machine was made after the one that an instance has, by the cloud's clock."""
+    # guard: the cloud's own clock decides which machine of an id is the later
     made_by = it.machine_made_at or bound.closed_at
+    # guard: a machine of another name and the same age is ours, renamed
     return made_by is not None and machine.created_at is not None and machine.created_at > made_by
 
 

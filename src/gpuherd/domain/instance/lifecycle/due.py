@@ -69,6 +69,7 @@ def use_look_at(it: Instance) -> datetime | None:
 
 def usable_since(it: Instance) -> datetime | None:
     """Return since when it can be used in its present run; of an older version only the first is known."""
+    # guard: silence counts from the present run
     return it.usable_at or it.ready_at
 
 

@@ -64,6 +64,7 @@ def predecessor_of(
     notice, machine = it.reclaim, observation.machine
     runs = observation.phase is Phase.RUNNING and it.goal is Goal.RUNNING
     announced = notice is not None and runs and is_reclaim_announced(machine) and answers_for_itself(it)
+    # guard: a notice must be in two lists
     return Predecessor(
         wants_to_run=it.goal is Goal.RUNNING,
         policy=it.replacement,
@@ -101,6 +102,7 @@ def heir_state(heir: Instance) -> HeirState:
         return HeirState.GONE
     if heir.goal is not Goal.RUNNING:
         return HeirState.LEAVING
+    # guard: an heir that failed is gone before there is another
     return HeirState.FAILED if heir.status is Status.FAILED else HeirState.COMING
 
 

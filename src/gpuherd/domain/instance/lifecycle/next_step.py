@@ -62,9 +62,11 @@ def next_step(
 
     `over` is what has to happen because some time is over, and changes the goal.
     """
+    # guard: an end does not wait for the answer of a create
     if over is not None:
         # As where a person asks for it, also while nobody knows what a create call has brought about.
         return over
+    # guard: an open attempt is resolved before anything else
     if attempt is not None and attempt.is_open:
         return _resolve(instance, now)
     if instance.releasing:
@@ -104,6 +106,7 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
     match observation.phase:
         case Phase.ABSENT | Phase.REMOVING:
             # Never re-create what vanished: that spends money nobody asked for.
+            # guard: a machine that vanished is not rented again
             return Fail(VANISHED, "the machine vanished from the cloud before it was usable")
         case Phase.RUNNING:
             return _check_usable(instance, observation, now)
@@ -194,6 +197,7 @@ def _stopped(observation: Observation) -> Step:
 
 def _rest(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Let rest what has ended; but a machine that was thought lost and is listed again costs money."""
+    # guard: a machine that was kept after a failure is known to be gone when it is
     if observation.phase is Phase.ABSENT and keeps_machine(instance):
         # Its id may be another machine's from now on, and whoever has kept it wants to know.
         return Fail(VANISHED, "the machine that was kept vanished from the cloud")
@@ -239,6 +243,7 @@ def _delete_machine(instance: Instance, observation: Observation, now: datetime)
     """Delete a machine, and go on until the cloud proves that it is gone."""
     if instance.status is Status.DELETED:
         return Settled()
+    # guard: a delete lasts until the absence is proven
     if instance.cloud_id is None or observation.phase is Phase.ABSENT:
         return Become(Status.DELETED)
     return _remove(instance, observation, now)

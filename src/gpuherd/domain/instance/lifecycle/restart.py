@@ -37,6 +37,7 @@ def restart_step(instance: Instance, observation: Observation, now: datetime) ->
     is_newer = observation.changed_at is None or observation.changed_at > instance.asked_at
     if observation.machine is not None and is_newer and shows_restart(instance, observation.machine):
         return ConfirmRestart()
+    # guard: a restart without an answer is not repeated
     if not is_overdue(instance, now, RESTART_SEEN_WITHIN):
         return LookForRestart()
     if operation.has_reached(OperationPhase.RESTARTING):

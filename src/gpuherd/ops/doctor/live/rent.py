@@ -60,6 +60,7 @@ class PaidChecks:
             story.broke_off = str(cannot)
         finally:
             story.asked["delete"] = self._now()
+            # guard: the doctor removes what it rented, however it ends
             await self._remove(story)
         await self._see_it_gone(story)
         return story

@@ -107,6 +107,7 @@ class ServerRentals:
             raise CannotLook(f"the server rents nothing: {health.creates_blocked}")
 
     async def create(self, plan: RentPlan) -> RentalState:
+        # guard: what the doctor rents has a lease
         made = await _asked(
             self._herd.instances.create(
                 INSTANCE_NAME,

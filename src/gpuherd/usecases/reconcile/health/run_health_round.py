@@ -64,6 +64,7 @@ class RunHealthRound:
 
     async def _conclude(self, leased: LeasedInstance, asked: Instance, health: Health) -> Instance | None:
         """Write the round down and return the instance; None if it says nothing about what is there now."""
+        # guard: a health round counts for the run that it asked
         if not _is_about(leased, asked):
             return None
         return (await self.apply_step.record_health(leased, health)).instance

@@ -42,10 +42,12 @@ class StartMachine:
         wait, now = leased.instance.start_wait, self.clock.now()
         if wait is not None:
             pause = min(wait.next_try_at(now) - now, self._time_left_to_wait(leased.instance))
+            # guard: a start that waits is not asked for at every pass
             if pause > timedelta(0):
                 return leased, RequeueAfter(pause)
         leased, error = await self.request.send(leased, self.cloud.start_machine)
         if isinstance(error, OutOfStock):
+            # guard: a start that is refused does not put aside a goal that came meanwhile
             if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
                 return await self._wait_for_gpus(leased, error, left)
             # It holds the user's data: it stays as it is, exited, and can be started later.
@@ -73,6 +75,7 @@ class StartMachine:
         if it.start_wait is None or it.operation is None:
             return timedelta(0)
         since = it.operation.requested_at
+        # guard: a clock that is set ahead ends no wait of a start
         return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()
 
     async def _wait_for_gpus(self, leased: LeasedInstance, error: OutOfStock, left: timedelta) -> StepResult:

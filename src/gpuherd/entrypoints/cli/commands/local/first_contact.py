@@ -153,6 +153,7 @@ def _paid(contact: FirstContact, order: LiveOrder, output: Output, free: Sequenc
     except CannotLook as cannot:
         tell(f"the paid checks cannot be made: {cannot}; {NOTHING_RENTED}")
         return _Paid(failed=None if order.yes_spend is None else str(cannot))
+    # guard: the doctor spends no more than was agreed
     if order.yes_spend is not None and quote.usd > order.yes_spend:
         failed = f"they may cost {quote.usd} USD, which is more than --yes-spend {order.yes_spend}"
         tell(f"{failed}; {NOTHING_RENTED}")

@@ -159,6 +159,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("tag"),
     )
     op.create_index("attempt_by_cloud_id", "attempt", ["cloud_id"], unique=False)
+    # guard: one open attempt, in the database
     op.create_index(
         "one_open_attempt",
         "attempt",
