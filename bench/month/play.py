@@ -177,7 +177,7 @@ class _Month:
         )
 
         async def launch(process: Process) -> Instance:
-            return (await process.launch_instance(request)).instance
+            return (await process.launch_request(request)).instance
 
         try:
             await self.harness.ask(launch)
@@ -226,8 +226,8 @@ class _Month:
         """Give back whatever has this name."""
 
         async def delete(process: Process) -> None:
-            it = await process.find_instance.named(name)
-            await process.change_goal.delete(it.id)
+            it = await process.find_named(name)
+            await process.delete(it.id)
 
         while True:
             try:
@@ -241,4 +241,4 @@ class _Month:
 
 
 async def _note_use(instance_id: str, process: Process) -> None:
-    await process.plane.note_use(instance_id)
+    await process.heartbeat(instance_id)

@@ -105,7 +105,7 @@ class _Users:
         request = LaunchRequest(name=f"rental-{n}", wish=wish, webhook_url=None)
 
         async def launch(process: Process) -> Instance:
-            return (await process.launch_instance(request)).instance
+            return (await process.launch_request(request)).instance
 
         it = await self.harness.ask(launch)
         for sitting in range(1 + (rng.random() < 0.3)):
@@ -122,7 +122,7 @@ class _Users:
     async def _change(self, verb: str, instance_id: str) -> None:
         while True:
             try:
-                await self.harness.ask(lambda process: getattr(process.change_goal, verb)(instance_id))
+                await self.harness.ask(lambda process: getattr(process, verb)(instance_id))
             except GpuherdError:
                 await self.harness.clock.sleep(POLL_S)
             else:

@@ -75,7 +75,7 @@ class Run:
         instance = await harness.ask(_launch(request))
         harness.evidence.accepted.append(Accepted("create", instance.id, harness.clock.elapsed_s, "key"))
         await self._until_usable(instance.id)
-        await harness.ask(lambda process: process.change_goal.delete(instance.id))
+        await harness.ask(lambda process: process.delete(instance.id))
         harness.evidence.accepted.append(Accepted("delete", instance.id, harness.clock.elapsed_s))
         await harness.until_quiet(can_crash=True)
         supervisor.cancel()
@@ -100,7 +100,7 @@ class Run:
 
 def _launch(request: LaunchRequest) -> Callable[[Process], Awaitable[Instance]]:
     async def launch(process: Process) -> Instance:
-        return (await process.launch_instance(request)).instance
+        return (await process.launch_request(request)).instance
 
     return launch
 

@@ -260,7 +260,7 @@ class Harness:
         self.process = self.process_type(
             self._environment, crash_injector, self.pace, seed=self.seed * 1000 + self.incarnations
         )
-        self.process.start()
+        self.process.begin()
         self._up.set()
         return self.process
 
@@ -331,10 +331,10 @@ class Harness:
         while True:
             if INSTALLATION_SHARED in self.evidence.tables.flags:
                 self.evidence.coverage["installation alarm"] += 1
-                await self.ask(lambda process: process.plane.creates.resume(OPERATOR))
+                await self.ask(lambda process: process.resume_creates(OPERATOR))
             if COLLECTOR_BRAKED in self.evidence.tables.flags:
                 self.evidence.coverage["collector braked"] += 1
-                await self.ask(lambda process: process.collector.resume("operator"))
+                await self.ask(lambda process: process.resume_collector("operator"))
                 if self._braked_since_s is not None:
                     self.evidence.braked.append(Window(self._braked_since_s, self.clock.elapsed_s))
                     self._braked_since_s = None

@@ -187,7 +187,7 @@ class Process(Herd):
     def _recover(self) -> None:
         self._queue.recover()
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Begin to work."""
         self._memory.on_commit_wake = self._woken.set
         self.spawn(self._work())
@@ -196,7 +196,7 @@ class Process(Herd):
             self.spawn(self._sweep_often())
             return
         looks = (
-            self.advance.watch_clock,
+            self.watch_clock,
             self.sweep,
             self.watch_use,
             self.review_budgets,
@@ -256,8 +256,8 @@ class Process(Herd):
 
     async def _observe(self) -> None:
         while True:
-            await self.observer.tick()
-            await self.collector.tick()
+            await self.observe()
+            await self.collect()
             self.environment.on_look()
             await self._sleep_until_next_look()
 

@@ -248,7 +248,7 @@ class _ScheduleRunner:
 
     async def _ask_for(self, request: LaunchRequest) -> str | None:
         async def launch(process: Process) -> Instance:
-            return (await process.launch_instance(request)).instance
+            return (await process.launch_request(request)).instance
 
         assert request.claim is not None
         try:
@@ -268,7 +268,7 @@ class _ScheduleRunner:
             return
         for _ in range(TRIES):
             try:
-                await self.harness.ask(lambda process: getattr(process.change_goal, kind)(instance_id))
+                await self.harness.ask(lambda process: getattr(process, kind)(instance_id))
             except GpuherdError as refused:
                 self.harness.say(f"user: refused {refused.code}")
                 if refused.code not in NOT_YET:
@@ -284,8 +284,8 @@ class _ScheduleRunner:
 
         async def change(process: Process) -> AcceptedGoal:
             if kind == "replace":
-                return await process.plane.replace_instance(name)
-            accepted: AcceptedGoal = await getattr(process.change_goal, kind)(name, by_name=True)
+                return await process.replace(name)
+            accepted: AcceptedGoal = await getattr(process, kind)(name, by_name=True)
             return accepted
 
         for _ in range(TRIES):
@@ -307,4 +307,4 @@ class _ScheduleRunner:
 
 
 async def _add_budget(wanted: BudgetRequest, process: Process) -> Budget:
-    return await process.plane.budgets.add(wanted, ADMIN)
+    return await process.add_budget(wanted, ADMIN)

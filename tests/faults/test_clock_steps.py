@@ -49,7 +49,7 @@ async def test_f19_a_rental_under_way_ends_as_if_nothing_had_happened(
     await herd.run_for(timedelta(seconds=after_s))
     set_wall(herd, jump_s)
     assert await seconds_to_settle(herd, instance) < 60
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     assert world.calls[CREATES] == 1
     assert herd.webhooks() == ["instance.created", "instance.starting", "instance.running", "instance.ready"]
 
@@ -64,7 +64,7 @@ async def test_f19_a_deadline_comes_after_the_time_that_was_promised(
     await herd.run_for(timedelta(minutes=1))
     set_wall(herd, jump_s)
     took_s = await seconds_to_settle(herd, instance)
-    assert (await herd.instances.get(instance.id)).status is Status.FAILED
+    assert (await herd.get(instance.id)).status is Status.FAILED
     assert world.alive() == []
     # Set back, it comes later by as much; it must never come sooner because somebody has set a clock.
     assert 115 < took_s < 200 + max(0.0, -jump_s)
@@ -79,7 +79,7 @@ async def test_f19_a_turn_that_waits_is_not_asleep_for_an_hour_when_the_clock_is
     await herd.run_for(timedelta(seconds=30))
     set_wall(herd, -HOUR_S)
     assert await seconds_to_settle(herd, instance) < 120
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
 
 
 async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: World) -> None:
@@ -87,7 +87,7 @@ async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: W
     herd.prober.is_up = lambda _: herd.clock.monotonic() >= up_at_s
     instance = await herd.launch(health_check=HealthCheck())
     await herd.run_for(timedelta(seconds=40))
-    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
+    assert (await herd.get(instance.id)).status is Status.HEALTH_CHECKING
     set_wall(herd, HOUR_S)
     instance = await herd.settle(instance)
     assert instance.status is Status.READY
@@ -101,7 +101,7 @@ async def test_f19_an_application_is_asked_in_time_when_the_clock_is_set_back(he
     await herd.run_for(timedelta(seconds=40))
     set_wall(herd, -HOUR_S)
     assert await seconds_to_settle(herd, instance) < 120
-    assert (await herd.instances.get(instance.id)).status is Status.READY
+    assert (await herd.get(instance.id)).status is Status.READY
 
 
 async def test_f19_steps_are_told_from_time_that_passes() -> None:

@@ -57,8 +57,8 @@ async def test_f40_sold_out_as_spot_is_never_bought_on_demand(herd: Herd, world:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1000, endpoints=(ApiEndpoint.CREATE,)))
     instance = await herd.settle(await herd.launch())
     assert instance.status is Status.FAILED
-    attempts = await herd.instances.attempts(instance.id)
-    offers = await herd.catalogue.offers(BillingMode.SPOT)
+    attempts = await herd.attempts(instance.id)
+    offers = await herd.offers(BillingMode.SPOT)
     asked = {(it.product_id, it.region, it.gpu_hourly_usd) for it in attempts}
     assert asked
     assert asked <= {(it.product_id, it.region, it.spot_usd) for it in offers}
@@ -69,7 +69,7 @@ async def test_f40_sold_out_as_spot_is_never_bought_on_demand(herd: Herd, world:
 async def test_f54_a_price_that_rose_after_the_wish_was_accepted_is_not_paid(
     herd: Herd, world: World
 ) -> None:
-    (cheapest,) = {min(it.spot_usd or 1 for it in await herd.catalogue.offers(BillingMode.SPOT))}
+    (cheapest,) = {min(it.spot_usd or 1 for it in await herd.offers(BillingMode.SPOT))}
     await herd.run_for(timedelta(minutes=2))
     raise_prices(world)
     try:
@@ -89,8 +89,8 @@ async def test_f54_a_hundred_wishes_at_once_ask_for_the_catalogue_once(herd: Her
 async def test_f54_a_stale_catalogue_decides_nothing_about_machines(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     world.catalogue = replace(world.catalogue, products=())
-    herd.catalogue.invalidate_offers()
+    herd.forget_offers()
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     assert instance.rental is not None
     assert instance.rental.product_name == PRODUCT

@@ -25,7 +25,7 @@ HOOK = "http://example.com/hook"
 
 async def statuses(herd: Herd, instance: Instance) -> list[str]:
     """Return every status that was ever said of it, in order."""
-    return [it.after for it in await herd.instances.events(instance.id) if it.after]
+    return [it.after for it in await herd.events(instance.id) if it.after]
 
 
 async def test_f15_a_machine_that_every_get_denies_is_kept_while_the_lists_show_it(
@@ -34,7 +34,7 @@ async def test_f15_a_machine_that_every_get_denies_is_kept_while_the_lists_show_
     instance = await herd.settle(await herd.launch())
     world.faults.add(Fault(FaultKind.GET_404_GLITCH, for_s=480))
     await herd.run_for(timedelta(minutes=8))
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     assert [it.id for it in world.alive()] == [instance.cloud_id]
 
 
@@ -55,7 +55,7 @@ async def test_f16_a_long_time_without_the_cloud_loses_nobody(herd: Herd, world:
     told = herd.webhooks()
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=1500, status=503, style=style))
     await herd.run_for(timedelta(minutes=27))
-    after = await herd.instances.get(instance.id)
+    after = await herd.get(instance.id)
     assert (after.status, after.last_error) == (Status.RUNNING, None)
     assert herd.webhooks() == told
     assert world.calls[CREATES] == 1
@@ -70,12 +70,12 @@ async def test_f16_what_vanished_during_an_outage_is_missed_within_three_minutes
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, status=503))
     world.delete(instance.cloud_id or "")
     await herd.run_for(timedelta(seconds=600))
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     await herd.run_for(timedelta(minutes=3))
-    gone = await herd.instances.get(instance.id)
+    gone = await herd.get(instance.id)
     assert gone.last_error is not None
     assert gone.last_error.code == "INSTANCE_VANISHED"
-    assert (await herd.instances.get(witness.id)).status is Status.RUNNING
+    assert (await herd.get(witness.id)).status is Status.RUNNING
     assert world.calls[CREATES] == 2
 
 
@@ -86,7 +86,7 @@ async def test_f18_a_status_that_goes_backwards_moves_nothing_and_tells_nobody(
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.faults.add(Fault(FaultKind.STATUS_FLAP, style=backwards, for_s=180))
     await herd.run_for(timedelta(minutes=4))
-    after = await herd.instances.get(instance.id)
+    after = await herd.get(instance.id)
     assert (after.status, after.usable, after.ready_at) == (Status.RUNNING, True, instance.ready_at)
     assert await statuses(herd, instance) == ["creating", "starting", "running"]
     assert herd.webhooks()[-1] == "instance.ready"

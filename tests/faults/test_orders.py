@@ -42,11 +42,11 @@ async def test_f2_what_was_accepted_just_before_a_crash_is_rented_once_after_it(
 ) -> None:
     claim = IdempotencyClaim("user", "key", "body")
     first = Herd(tmp_path / "crash.db", world, clock)
-    made = await first.launch_instance(LaunchRequest("job", first.wish, claim=claim))
+    made = await first.launch_request(LaunchRequest("job", first.wish, claim=claim))
     first.close()
     again = Herd(tmp_path / "crash.db", world, clock, seed=2)
     # The caller never saw the answer, so he asks again.
-    repeated = await again.launch_instance(LaunchRequest("job", again.wish, claim=claim))
+    repeated = await again.launch_request(LaunchRequest("job", again.wish, claim=claim))
     assert repeated.instance.id == made.instance.id
     assert (await again.settle(made.instance)).status is Status.RUNNING
     assert (world.calls[CREATES], len(world.alive())) == (1, 1)
@@ -56,12 +56,12 @@ async def test_f2_what_was_accepted_just_before_a_crash_is_rented_once_after_it(
 async def test_f21_a_start_while_it_stops_is_refused_and_the_stop_goes_on(
     herd: Herd, world: World, running: Instance
 ) -> None:
-    stop = await herd.change_goal.stop(running.id)
+    stop = await herd.stop(running.id)
     await herd.run_for(timedelta(seconds=1))
     with pytest.raises(Conflict):
-        await herd.change_goal.start(running.id)
+        await herd.start(running.id)
     assert (await herd.settle(running)).status is Status.EXITED
-    ended, _ = await herd.instances.operation(stop.operation.id)
+    ended, _ = await herd.operation(stop.operation.id)
     assert ended.state is OperationState.SUCCEEDED
     assert (world.calls[STOPS], world.calls[STARTS]) == (1, 0)
 
@@ -70,16 +70,16 @@ async def test_f21_a_start_while_it_stops_is_refused_and_the_stop_goes_on(
 async def test_f21_of_goals_that_cross_the_last_one_is_reached(
     herd: Herd, world: World, running: Instance, gap_s: int
 ) -> None:
-    await herd.change_goal.stop(running.id)
+    await herd.stop(running.id)
     await herd.settle(running)
-    start = await herd.change_goal.start(running.id)
+    start = await herd.start(running.id)
     await herd.run_for(timedelta(seconds=gap_s))
-    stop = await herd.change_goal.stop(running.id)
+    stop = await herd.stop(running.id)
     stopped = await herd.settle(running)
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(running.id)).status is stopped.status is Status.EXITED
+    assert (await herd.get(running.id)).status is stopped.status is Status.EXITED
     assert [it.status(world.now()) for it in world.alive()] == ["exited"]
-    states = [(await herd.instances.operation(it.operation.id))[0].state for it in (start, stop)]
+    states = [(await herd.operation(it.operation.id))[0].state for it in (start, stop)]
     assert states[1] is OperationState.SUCCEEDED
     assert states[0] in (OperationState.SUPERSEDED, OperationState.SUCCEEDED)
 
@@ -87,15 +87,15 @@ async def test_f21_of_goals_that_cross_the_last_one_is_reached(
 async def test_f24_twenty_deletes_at_once_are_one_and_a_stranger_is_not_found(
     herd: Herd, world: World, running: Instance
 ) -> None:
-    accepted = await asyncio.gather(*(herd.change_goal.delete(running.id) for _ in range(20)))
+    accepted = await asyncio.gather(*(herd.delete(running.id) for _ in range(20)))
     assert len({it.operation.id for it in accepted}) == 1
     gone = await herd.settle(running)
-    again = await herd.change_goal.delete(running.id)
+    again = await herd.delete(running.id)
     assert (gone.status, again.operation) == (Status.DELETED, gone.operation)
     assert world.alive() == []
     assert herd.webhooks().count("instance.deleted") == 1
     with pytest.raises(NotFound):
-        await herd.change_goal.delete("inst_nobody")
+        await herd.delete("inst_nobody")
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -106,8 +106,8 @@ async def test_f38_a_revoked_key_pauses_everything_and_nothing_is_lost(
     world.faults.add(Fault(FaultKind.REFUSE, status=status, reason="UNAUTHORIZED", for_s=600))
     waiting = await herd.launch("waiting")
     await herd.run_for(timedelta(minutes=10))
-    assert "waiting for the cloud" in (await herd.instances.get(waiting.id)).reason
-    assert (await herd.instances.get(running.id)).status is Status.RUNNING
+    assert "waiting for the cloud" in (await herd.get(waiting.id)).reason
+    assert (await herd.get(running.id)).status is Status.RUNNING
     assert herd.webhooks() == told
     # The offers are known from before, so a create may be tried; but not often.
     assert world.calls[CREATES] - before <= 5 + 600 // 30

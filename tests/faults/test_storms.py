@@ -68,7 +68,7 @@ async def test_f10_a_storm_of_5xx_costs_few_calls_and_fails_nobody(door: Door, w
     # Ten failures open it; then two probes at most after each pause of 60, 120, 240, 240, … s.
     assert sum(world.calls.values()) - before <= THRESHOLD + 2 * 9
     for it in (running, *waiting):
-        assert (await herd.instances.get(it.id)).status in (Status.RUNNING, Status.CREATING)
+        assert (await herd.get(it.id)).status in (Status.RUNNING, Status.CREATING)
     assert all(row.attempts == 0 for row in herd.rows(herd.tables.job))
 
     ended = [await herd.settle(it) for it in waiting]

@@ -246,7 +246,7 @@ async def test_cli_orphans(cli: CommandLine, herd: Herd, recording: Recording) -
     stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     lost = rent_tagged(herd, 1)
     surplus = await a_surplus_machine(herd, 2)
-    herd.collector.auto_delete = False
+    herd.auto_delete = False
     await look(herd, 600)
     await look(herd, 3000)
     await cli.both("orphans")

@@ -129,11 +129,11 @@ async def test_deliveries_of_a_replacement(
     await _rent(http, onReclaim="replace", maxReplacements=1)
     await herd.run_for(3 * MINUTE)
     (machine,) = herd.world.alive()
-    with monkeypatch.context() as patched:
-        # The limits of its key have become smaller meanwhile.
-        patched.setitem(vars(herd.advance.succession), "limits_of", lambda _: Limits(max_gpus=0))
-        herd.world.reclaim(machine.id, 1)
-        await herd.run_for(MINUTE)
+    # The limits of its key have become smaller meanwhile.
+    herd.limit_heirs(Limits(max_gpus=0))
+    herd.world.reclaim(machine.id, 1)
+    await herd.run_for(MINUTE)
+    herd.limit_heirs(None)
     await herd.run_for(5 * MINUTE)
     (machine,) = herd.world.alive()
     herd.world.reclaim(machine.id, 1)

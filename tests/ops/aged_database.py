@@ -35,8 +35,8 @@ async def make_aged_database(path: Path) -> None:
     herd.receiver.accepts = lambda url: url != REJECTING_HOOK
     for name, url in (("usable", HOOK), ("stopped", REJECTING_HOOK), ("gone", HOOK)):
         await herd.settle(await herd.launch(name, webhook_url=url))
-    await herd.settle((await herd.change_goal.stop("stopped")).instance)
-    await herd.settle((await herd.change_goal.delete("gone")).instance)
+    await herd.settle((await herd.stop("stopped")).instance)
+    await herd.settle((await herd.delete("gone")).instance)
     keys = herd.plane.keys
     await keys.manage.add(KeyRequest((Scope.WRITE,), "ci"), ADMIN)
     for n in range(3):

@@ -11,7 +11,8 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.ports import Ports, StorePorts, Values
 from gpuherd.bootstrap.stores import on_saved
 from gpuherd.clock import Clock, Ids
+from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.observation import SettlingPolicy
@@ -58,7 +60,9 @@ from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Wish
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.orphans.orphan import Orphan
+from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
@@ -70,13 +74,16 @@ from gpuherd.ports.webhooks import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.access.manage_keys import IssuedKey
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.replicas.store_history import StoreHistory
+from gpuherd.usecases.secrets.environment import Environments
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
+from tests.support.keys import make_key
 from tests.support.sql.inline_database import InlineDatabase
 
 PRODUCT = "RTX 4090 24GB"
@@ -314,29 +321,172 @@ class Herd:
         self._recover()
 
     def _hold(self, parts: Parts) -> None:
-        """Name the parts that tests use."""
-        self.plane = plane = parts.plane
-        self.job_factory, self.event_recorder = parts.job_factory, parts.event_recorder
-        self.endpoint_cache, self.gate = parts.endpoint_cache, parts.gate
-        self.catalogue, self.observer = parts.catalogue, parts.observer
+        """Name what tests do and see. Only this method knows how use cases are built."""
+        plane, stores = parts.plane, self.stores
+        self.plane = plane
+        self.gate, self.catalogue, self.observer = parts.gate, parts.catalogue, parts.observer
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
-        self.watch_use = parts.watch_use
-        self.watch_balance, self.meter_volumes = parts.watch_balance, parts.meter_volumes
-        self.review_budgets = parts.review_budgets
+        self.watch_clock, self.watch_use = parts.advance.watch_clock, parts.watch_use
         self.capacity_line, self.watch_capacity = parts.capacity_line, parts.watch_capacity
-        self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
-        self.find_instance, self.reader = plane.find_instance, plane.read_instance
-        self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
-        self.manage_caches = plane.manage_caches
-        self.orphan_services, self.collector = plane.orphans, plane.orphans.collect
-        stores = self.stores
+        self.reader, self.manage_caches = plane.read_instance, plane.manage_caches
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
-        self.observations, self.instance_leases, self.book = (
-            stores.observations,
-            stores.instance_leases,
-            stores.book,
+        self.observations, self.instance_leases = stores.observations, stores.instance_leases
+        self.book, self.outbox = stores.book, stores.outbox
+        self.endpoints, self.orphans = stores.endpoints, stores.orphans
+        self._name_reads(parts)
+        self._name_orders(parts)
+        self._name_rounds(parts)
+
+    def _name_reads(self, parts: Parts) -> None:
+        plane, instances = parts.plane, self.instances
+        self.get, self.events = instances.get, instances.events
+        self.attempts, self.operation = instances.attempts, instances.operation
+        self.find, self.find_named, self.page = (
+            plane.find_instance,
+            plane.find_instance.named,
+            plane.list_instances,
         )
-        self.outbox, self.endpoints, self.orphans = stores.outbox, stores.endpoints, stores.orphans
+        self.details, self.wait_for = plane.read_instance.details, plane.read_instance.wait_for
+        self.why, self.health, self.find_delivery = (
+            plane.explain_instance,
+            plane.health,
+            plane.lookup.delivery,
+        )
+        self.comprehensive = plane.list_comprehensive
+        self.forget_comprehensive = plane.list_comprehensive.forget
+        self.offers, self.forget_offers = parts.catalogue.offers, parts.catalogue.invalidate_offers
+        self.regions, self.run_spec = parts.catalogue.regions, parts.catalogue.run_spec
+        self.find_template = plane.catalogue.find_template
+        self.costs, self.leftovers, self.balance = (
+            plane.costs.report,
+            plane.costs.leftovers,
+            plane.costs.balance,
+        )
+        self.audit_page, self.account = plane.keys.audit.page, plane.account
+
+    def _name_orders(self, parts: Parts) -> None:
+        plane, goal = parts.plane, parts.plane.change_goal
+        self.launch_request, self.replace = plane.launch_instance, plane.replace_instance
+        self.start, self.restart, self.stop, self.delete = goal.start, goal.restart, goal.stop, goal.delete
+        self.extend, self.remove_lease = plane.change_lease.set, plane.change_lease.remove
+        self.heartbeat, self.adopt = plane.note_use, plane.orphans.adopt
+        self.execute_order = plane.orphans.order.execute_order
+        self.add_budget, self.change_budget = plane.budgets.add, plane.budgets.change
+        self.resume_creates, self.creates_blocked = plane.creates.resume, plane.creates.blocked
+        self.confirm_vanished, self.confirm_account = plane.vanishing.confirm, plane.account.confirm
+        secrets, webhooks = plane.secrets, plane.webhooks
+        self.put_secret, self.get_secret = secrets.put, secrets.get
+        self.remove_secret, self.list_secrets = secrets.remove, secrets.list_of
+        self.rotate_secrets = plane.rotate_secrets
+        endpoints, cache = webhooks.endpoints, parts.endpoint_cache
+        self.add_endpoint, self.get_endpoint = endpoints.add, endpoints.get
+        self.enable_endpoint, self.remove_endpoint = endpoints.enable, endpoints.remove
+        self.list_endpoints, self.knows_endpoint_secret = endpoints.list_all, endpoints.knows_secret
+        self.disable_endpoint, self.refresh_endpoints = cache.disable, cache.refresh
+        self.replay, self.replay_since = webhooks.replay.one, webhooks.replay.since
+        self.send_test, self.send_endpoint_test = webhooks.test.url, webhooks.test.endpoint
+        self.show_webhook_secret = webhooks.key_secrets.show
+        self.rotate_webhook_secret = webhooks.key_secrets.rotate
+        self.change = parts.event_recorder.change
+        self.account_outbox_entries = parts.event_recorder.account_outbox_entries
+        self.delivery_job, self.reconcile_job = (
+            parts.job_factory.delivery_job,
+            parts.job_factory.reconcile_job,
+        )
+        self.rent = parts.advance.apply_step.rent
+        own = parts.advance.apply_step.own_machine
+        self.ownership_before_stop, self.ownership_before_removal = own.before_stop, own.before_removal
+        self._parts = parts
+
+    def _name_rounds(self, parts: Parts) -> None:
+        """Name what the service does by itself, now and then."""
+        plane, observer, collector = parts.plane, parts.observer, parts.plane.orphans.collect
+        self.look, self.observe, self.sync = observer.look, observer.tick, observer.sync
+        self.is_stale, self.has_listed = observer.is_stale, observer.has_listed
+        self.recent_listing, self.sync_cloud = observer.recent_listing, plane.sync_cloud
+        self.collector, self.collect = collector, collector.tick
+        self.resume_collector, self.forget_orphans = collector.resume, collector.forget
+        self.watch_balance, self.review_budgets = parts.watch_balance, parts.review_budgets
+        self.meter_volumes, self.meter_volumes_now = parts.meter_volumes, parts.meter_volumes.look_now
+        self.refresh_keys = plane.keys.key_cache.refresh
+        reconcile = plane.costs.reconcile
+        self.reconcile_bill, self.reconcile_yesterday = reconcile, reconcile.yesterday
+        self.compare_bill = reconcile.compared
+
+    async def plan(self, request: LaunchRequest, *, timeout_s: float = 30.0, **parts: Any) -> Plan:
+        """Plan a launch; `parts` take the place of its own."""
+        parts.setdefault("catalogue", self.catalogue)
+        return await replace(self.plane.plan_launch, timeout_s=timeout_s, **parts)(request)
+
+    async def order(self, what: str, cloud_id: str, **options: Any) -> Orphan:
+        """Stop or delete a machine that no instance has."""
+        ordered: Orphan = await getattr(self.plane.orphans.order, what)(cloud_id, **options)
+        return ordered
+
+    async def make_key(self, scope: str = "write", **limits: Any) -> IssuedKey:
+        """Make a key as an admin would."""
+        return await make_key(self.plane, scope, **limits)
+
+    async def rotate_endpoint(self, endpoint_id: str, **parts: Any) -> EndpointWithSecret:
+        return await replace(self.plane.webhooks.endpoints, **parts).rotate(endpoint_id)
+
+    def rewire(self, **changes: Any) -> None:
+        """Assemble the service anew, with other ports or settings."""
+        own = {it.name for it in fields(Ports)}
+        self.ports = replace(self.ports, **{key: it for key, it in changes.items() if key in own})
+        self.values = replace(self.values, **{key: it for key, it in changes.items() if key not in own})
+        self._hold(assemble(self.ports, self.values))
+
+    def goals_through(self, instances: Any) -> Herd:
+        """Return the same herd, whose goals are changed through another port of instances."""
+        other = copy(self)
+        goal = replace(self.plane.change_goal, instances=instances)
+        other.start, other.restart, other.stop, other.delete = (
+            goal.start,
+            goal.restart,
+            goal.stop,
+            goal.delete,
+        )
+        return other
+
+    def rent_through(self, **parts: Any) -> None:
+        """Let machines be rented through other parts."""
+        for name, part in parts.items():
+            object.__setattr__(self._parts.advance.apply_step.rent, name, part)
+
+    def rent_with_key(self, key: Secret) -> None:
+        """Let the process that rents have another key than the one that sealed the variables."""
+        self.rent_through(environments=Environments(AesGcmSealer([key]), self.stores.secrets))
+
+    def request_through(self, leases: Any) -> None:
+        """Let stop and delete calls be written down through another port."""
+        object.__setattr__(self._parts.advance.apply_step.request, "instance_leases", leases)
+
+    def limit_heirs(self, limits: Limits | None) -> None:
+        """Let replacements be judged by these limits, or by those of their keys again."""
+        succession, cache = self._parts.advance.succession, self.plane.keys.key_cache
+        object.__setattr__(succession, "limits_of", cache.limits_of if limits is None else lambda _: limits)
+
+    def tell_endpoints(self, *endpoints: WebhookEndpoint) -> None:
+        """Let events go to these endpoints only."""
+        self._parts.event_recorder._endpoints = lambda: endpoints
+
+    def lose_webhook_root_key(self, keys: KeyRing) -> None:
+        """Let webhooks be signed with other root keys than those that the secrets were made with."""
+        self._parts.endpoint_cache._keys = keys
+
+    def forget_heartbeats(self) -> None:
+        """Be as a process that has just started: what was said before was not heard."""
+        look = replace(self.watch_use.look, up_since=self.clock.now())
+        self.watch_use = replace(self.watch_use, look=look)
+
+    @property
+    def auto_delete(self) -> bool:
+        return self.collector.auto_delete
+
+    @auto_delete.setter
+    def auto_delete(self, value: bool) -> None:
+        self.collector.auto_delete = value
 
     def _open(self, path: Path) -> StorePorts:
         """Open the store; a herd on another store overrides this."""
@@ -392,17 +542,17 @@ class Herd:
             if key in wish
         }
         wanted = replace(self.wish, **wish)
-        return (await self.launch_instance(LaunchRequest(name=name, wish=wanted, **request))).instance
+        return (await self.launch_request(LaunchRequest(name=name, wish=wanted, **request))).instance
 
     async def settle(self, instance: Instance, limit: timedelta = timedelta(hours=1)) -> Instance:
         """Run until the instance is settled and all its webhooks are out, or `limit` has passed."""
         end = self.clock.now() + limit
         while self.clock.now() < end:
             await self.run_for(self._look_every)
-            current = await self.instances.get(instance.id)
+            current = await self.get(instance.id)
             if current.settled and not self._due(self.clock.now()):
                 return current
-        raise AssertionError(f"not settled after {limit}: {await self.instances.get(instance.id)}")
+        raise AssertionError(f"not settled after {limit}: {await self.get(instance.id)}")
 
     async def run_for(self, span: timedelta) -> None:
         """Do all that falls due while `span` passes."""
@@ -410,13 +560,13 @@ class Herd:
         while True:
             if self.clock.now() >= self._look_at:
                 self._look_at = self.clock.now() + self._look_every
-                await self.observer.tick()
+                await self.observe()
             if self.clock.now() >= self._collect_at:
                 self._collect_at = self.clock.now() + COLLECT
-                await self.collector.tick()
+                await self.collect()
             if self.clock.now() >= self._sweep_at:
                 self._sweep_at = self.clock.now() + SWEEP
-                await self.advance.watch_clock()
+                await self.watch_clock()
                 await self.sweep()
                 await self.watch_use()
                 await self.review_budgets()

@@ -55,8 +55,8 @@ async def a_surplus_machine(herd: Herd, n: int) -> str:
 async def look(herd: Herd, after_s: float = 0.0) -> None:
     """Let time pass, list, and collect."""
     await herd.clock.sleep(after_s)
-    await herd.observer.look()
-    await herd.collector.tick()
+    await herd.look()
+    await herd.collect()
 
 
 async def look_for(herd: Herd, span: timedelta, every_s: float = 10.0) -> None:

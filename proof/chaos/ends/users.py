@@ -23,7 +23,7 @@ async def extend_lease(harness: Harness, instance_id: str, op: UserOperation) ->
         return
 
     async def extend(process: Process) -> Instance:
-        return await process.plane.change_lease.set(instance_id, LeaseOrder(op.seconds))
+        return await process.extend(instance_id, LeaseOrder(op.seconds))
 
     refused = ""
     try:
@@ -58,7 +58,7 @@ async def send_beats(harness: Harness, instance_id: str, op: UserOperation) -> N
     while harness.clock.elapsed_s < until_s and not harness.calm:
         begin_s = harness.clock.elapsed_s
         try:
-            await harness.ask(lambda process: process.plane.note_use(instance_id))
+            await harness.ask(lambda process: process.heartbeat(instance_id))
         except GpuherdError as error:
             harness.say(f"user: beat refused {error.code}")
         else:

@@ -143,7 +143,7 @@ async def begun(herd: Herd) -> tuple[LeasedInstance, Change]:
     leased = await herd.instance_leases.acquire(instance.id, None)
     assert leased is not None
     news = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
-    return leased, herd.event_recorder.change(replace(leased.instance, status=Status.FAILED), news)
+    return leased, herd.change(replace(leased.instance, status=Status.FAILED), news)
 
 
 async def test_what_could_not_be_saved_is_not_counted(make_herd: MakeHerd, notes: Notes) -> None:
@@ -175,7 +175,7 @@ async def test_a_status_whose_beginning_nobody_knows_is_not_guessed(
     # As a version wrote it that did not keep the time.
     failed = replace(leased.instance, status=Status.FAILED, status_since=None)
     new_event = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
-    saved = await herd.instance_leases.save(leased, herd.event_recorder.change(failed, new_event))
+    saved = await herd.instance_leases.save(leased, herd.change(failed, new_event))
     assert notes.left == []
     assert saved.instance.status_since == herd.clock.now()
 
@@ -187,10 +187,10 @@ async def test_what_does_not_end_a_status_measures_nothing(make_herd: MakeHerd, 
     assert leased is not None
     await herd.run_for(timedelta(seconds=1))
     same = Status.CREATING.value
-    change = herd.event_recorder.change(leased.instance, NewEvent(events.PLANNED, before=same, after=same))
+    change = herd.change(leased.instance, NewEvent(events.PLANNED, before=same, after=same))
     await herd.instance_leases.save(leased, change)
     assert notes.left == []
-    assert (await herd.instances.get(instance.id)).status_since == instance.status_since
+    assert (await herd.get(instance.id)).status_since == instance.status_since
 
 
 async def test_a_wall_clock_that_was_set_back_makes_no_negative_time(
@@ -199,7 +199,7 @@ async def test_a_wall_clock_that_was_set_back_makes_no_negative_time(
     herd = make_herd(notes)
     instance = await herd.launch()
     clock.jump_wall(-3600)
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     assert notes.left == [("creating", 0.0)]
 
 
@@ -210,11 +210,11 @@ async def test_what_a_user_changes_is_measured_like_what_a_turn_changes(
     instance = await herd.settle(await herd.launch())
     notes.left.clear()
     await herd.run_for(timedelta(seconds=100))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     stopped = await herd.settle(instance)
     assert stopped.status is Status.EXITED
     assert [status for status, _ in notes.left] == ["running", "stopping"]
     assert notes.left[0][1] >= 100
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     await herd.settle(instance)
     assert [status for status, _ in notes.left] == ["running", "stopping", "exited", "deleting"]

@@ -52,10 +52,10 @@ async def test_deliveries_and_operations_are_linked_to_their_rental(processes: S
     it = await herd.settle(await herd.launch(webhook_url="https://example.com/hook"))
     in_rental = len(traces.spans(it.id))
     await herd.run_for(timedelta(minutes=10))
-    stopped = await herd.change_goal.stop(it.id)
+    stopped = await herd.stop(it.id)
     await herd.settle(stopped.instance)
     assert len(traces.spans(it.id)) == in_rental, "the rental was over"
-    operation = (await herd.instances.get(it.id)).operation
+    operation = (await herd.get(it.id)).operation
     assert operation is not None
     stop = traces.spans(operation.id)
     root = one(stop, "stop")
@@ -77,7 +77,7 @@ async def test_another_process_goes_on_in_the_same_trace(processes: Start) -> No
     it = await herd.launch()
     await herd.run_for(timedelta(seconds=1))
     herd, after = processes()
-    it = await herd.settle(await herd.instances.get(it.id))
+    it = await herd.settle(await herd.get(it.id))
     assert it.usable
     assert "accept" in names(before.spans(it.id)) and "rental" not in names(before.spans(it.id))
     root = one(after.spans(it.id), "rental")

@@ -27,7 +27,7 @@ async def test_a_reply_comes_when_the_instance_is_ready(
     params = {"wait": "ready", "timeout": "300"}
     waiting = asyncio.create_task(api.get(f"/api/instances/{instance_id}", params=params))
     by_name = asyncio.create_task(api.get("/api/instances/job", params=params))
-    ready = await herd.settle(await herd.instances.get(instance_id))
+    ready = await herd.settle(await herd.get(instance_id))
     for reply in (await waiting, await by_name):
         assert reply.status_code == 200
         assert reply.headers["content-type"] == "application/json"

@@ -27,7 +27,7 @@ async def metrics(api: httpx.AsyncClient) -> Scrape:
 
 async def rent(api: httpx.AsyncClient, herd: Herd) -> None:
     reply = await api.post("/api/instances", json={**GOOD, "webhookUrl": "https://example.com/hook"})
-    await herd.settle(await herd.instances.get(reply.json()["id"]))
+    await herd.settle(await herd.get(reply.json()["id"]))
 
 
 async def test_without_a_key_nothing_is_shown(anonymous: httpx.AsyncClient) -> None:

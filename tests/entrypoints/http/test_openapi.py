@@ -277,7 +277,7 @@ async def some_of_everything(api: httpx.AsyncClient, herd: Herd, plane: Plane) -
     """Return the id of something for each word in a path."""
     endpoint = (await api.post("/api/webhooks/endpoints", json={"url": "https://example.com/hook"})).json()
     made = (await api.post("/api/instances", json=GOOD)).json()
-    await herd.settle(await herd.instances.get(made["id"]))
+    await herd.settle(await herd.get(made["id"]))
     stopped = (await api.post(f"/api/instances/{made['id']}/stop")).json()
     jobs = (await api.get("/api/jobs")).json()["jobs"]
     key = await make_key(plane, "read")

@@ -213,7 +213,7 @@ class TestOneInstance:
             assert f'action="/instances/{it.id}/{verb}"' in page
             reply = await admin.send(f"/instances/{it.id}/{verb}")
             assert reply.headers["location"] == f"/instances/{it.id}?done={verb}"
-            assert (await herd.settle(await herd.instances.get(it.id))).status is status
+            assert (await herd.settle(await herd.get(it.id))).status is status
         assert 'method="post" action="/instances' not in await admin.text(f"/instances/{it.id}")
 
     async def test_what_cannot_be_done_is_a_page_that_says_why(self, admin: Browser, herd: Herd) -> None:

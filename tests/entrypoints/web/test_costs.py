@@ -88,7 +88,7 @@ async def test_the_bill_stands_beside_the_meter(admin: Browser, herd: Herd) -> N
     await spend(herd)
     billing = FakeBilling.instead_of(herd)
     billing.rows = [charge("m1", herd.clock.now() - 47 * HOUR, "4.6")]
-    await herd.plane.costs.reconcile(date(2025, 12, 30))
+    await herd.reconcile_bill(date(2025, 12, 30))
     page = await admin.text("/money")
     assert "look at it" in page
     assert "+$3.145" in page
@@ -98,12 +98,12 @@ async def test_a_day_whose_bill_cannot_be_whole_yet_is_not_judged(admin: Browser
     await spend(herd)
     billing = FakeBilling.instead_of(herd)
     billing.rows = [charge("m1", herd.clock.now() - 20 * HOUR, "4.6")]
-    await herd.plane.costs.reconcile(date(2025, 12, 31))
+    await herd.reconcile_bill(date(2025, 12, 31))
     page = await admin.text("/money")
     assert "not whole yet" in page
     assert "look at it" not in page
     await herd.clock.sleep(3 * 3600)
-    await herd.plane.costs.reconcile(date(2025, 12, 31))
+    await herd.reconcile_bill(date(2025, 12, 31))
     page = await admin.text("/money")
     assert "not whole yet" not in page
     assert "look at it" in page
@@ -147,7 +147,7 @@ async def test_budgets_are_bars_that_admins_see(admin: Browser, herd: Herd) -> N
     assert "gpuherd budgets add" in await admin.text("/money")
     red = BudgetScope(ScopeKind.LABEL, "team", "<b>red")
     wanted = BudgetRequest("nlp", red, 10 * USD, BudgetPeriod.TOTAL)
-    await herd.plane.budgets.add(wanted, ADMIN)
+    await herd.add_budget(wanted, ADMIN)
     mine = {"instance_id": "inst_1", "owner": "admin", "labels": {"team": "<b>red"}, "name": "trainer"}
     await meter(herd, "m1", herd.clock.now(), 6, usd="1", **mine)  # type: ignore[arg-type]
     page = await admin.text("/money")

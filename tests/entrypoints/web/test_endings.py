@@ -30,18 +30,18 @@ async def test_what_has_no_end_says_what_a_day_costs_and_can_be_given_one(admin:
     page = f"/instances/{it.id}"
     assert "a day until somebody stops it" in await admin.text(page)
     assert (await admin.send(f"{page}/lease", hours="4")).status_code == 303
-    term = (await herd.instances.get(it.id)).lease_term
+    term = (await herd.get(it.id)).lease_term
     assert term is not None
     assert term.ends_at == herd.clock.now() + timedelta(hours=4)
     assert "It is stopped <time" in await admin.text(page)
     assert (await admin.send(f"{page}/lease", hours="")).status_code == 303
-    assert (await herd.instances.get(it.id)).lease_term is None
+    assert (await herd.get(it.id)).lease_term is None
 
 
 async def test_the_end_of_a_stopped_one_is_no_stop(admin: Browser, herd: Herd) -> None:
     it = await herd.settle(await herd.launch(disk_gb=260))
     page = f"/instances/{it.id}"
-    await herd.change_goal.stop(it.id)
+    await herd.stop(it.id)
     await herd.run_for(timedelta(minutes=5))
     assert "its disk costs $1.00 a day until somebody deletes it" in await admin.text(page)
     await admin.send(f"{page}/lease", hours="4")
@@ -51,7 +51,7 @@ async def test_the_end_of_a_stopped_one_is_no_stop(admin: Browser, herd: Herd) -
 async def test_an_end_that_the_page_does_not_offer_is_refused(admin: Browser, herd: Herd) -> None:
     it = await herd.settle(await herd.launch())
     assert (await admin.send(f"/instances/{it.id}/lease", hours="1e9")).status_code == 400
-    assert (await herd.instances.get(it.id)).lease_term is None
+    assert (await herd.get(it.id)).lease_term is None
 
 
 async def test_keep_says_that_it_is_in_use(admin: Browser, herd: Herd) -> None:
@@ -59,7 +59,7 @@ async def test_keep_says_that_it_is_in_use(admin: Browser, herd: Herd) -> None:
     assert "unless somebody says that it is in use" in await admin.text(f"/instances/{it.id}")
     await herd.run_for(timedelta(minutes=30))
     assert (await admin.send(f"/instances/{it.id}/keep")).status_code == 303
-    assert (await herd.instances.get(it.id)).used_at == herd.clock.now()
+    assert (await herd.get(it.id)).used_at == herd.clock.now()
 
 
 async def test_an_idle_one_shows_when_it_ends_and_can_be_kept(admin: Browser, herd: Herd) -> None:
@@ -73,7 +73,7 @@ async def test_an_idle_one_shows_when_it_ends_and_can_be_kept(admin: Browser, he
     assert "Keep</button>" in text
     assert (await admin.send(f"{page}/keep")).status_code == 303
     await herd.run_for(timedelta(minutes=20))
-    assert (await herd.instances.get(it.id)).usable
+    assert (await herd.get(it.id)).usable
 
 
 async def test_after_the_end_the_page_says_so_and_offers_no_other(admin: Browser, herd: Herd) -> None:

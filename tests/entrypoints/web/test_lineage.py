@@ -11,7 +11,7 @@ from tests.support.herd import Herd
 async def test_the_page_shows_the_whole_lineage(admin: Browser, herd: Herd) -> None:
     old = await herd.settle(await herd.launch())
     assert "Lineage" not in await admin.text(f"/instances/{old.id}")
-    chain = (await herd.plane.replace_instance(old.id)).instance.chain
+    chain = (await herd.replace(old.id)).instance.chain
     assert chain is not None and chain.heir is not None
     await herd.run_for(timedelta(minutes=3))
     text = await admin.text(f"/instances/{chain.heir.id}")
@@ -26,7 +26,7 @@ async def test_what_can_be_used_can_be_replaced_from_its_page(admin: Browser, he
     assert f"/instances/{old.id}/replace" in await admin.text(f"/instances/{old.id}")
     assert (await admin.send(f"/instances/{old.id}/replace")).status_code == 303
     assert f"/instances/{old.id}/replace" not in await admin.text(f"/instances/{old.id}"), "it is under way"
-    chain = (await herd.instances.get(old.id)).chain
+    chain = (await herd.get(old.id)).chain
     assert chain is not None and chain.heir is not None
     assert await admin.send(f"/instances/{old.id}/stop")
     await herd.run_for(timedelta(minutes=3))

@@ -91,7 +91,7 @@ class ApiModel(RuleBasedStateMachine):
     def launch(self, key: str, body: str) -> object:
         request = LaunchRequest("job", Herd.wish, webhook_url=HOOK, claim=IdempotencyClaim("user", key, body))
         try:
-            answer = self.ask(lambda process: process.launch_instance(request))
+            answer = self.ask(lambda process: process.launch_request(request))
         except IdempotencyKeyReused:
             assert self.claims[key][0] != body
             return multiple()
@@ -111,7 +111,7 @@ class ApiModel(RuleBasedStateMachine):
     def start(self, it: Known) -> None:
         before = self.now(it)
         try:
-            after = self.ask(lambda process: process.change_goal.start(it.id)).instance
+            after = self.ask(lambda process: process.start(it.id)).instance
         except Conflict as refused:
             under_way = refused.code == "STARTUP_OPERATION_IN_PROGRESS"
             assert under_way or before.status is not Status.EXITED
@@ -124,7 +124,7 @@ class ApiModel(RuleBasedStateMachine):
     def stop(self, it: Known) -> None:
         before = self.now(it)
         try:
-            after = self.ask(lambda process: process.change_goal.stop(it.id)).instance
+            after = self.ask(lambda process: process.stop(it.id)).instance
         except Conflict:
             assert before.status.value not in STOPPABLE or before.cloud_id is None
             return
@@ -135,7 +135,7 @@ class ApiModel(RuleBasedStateMachine):
 
     @rule(it=instances)
     def delete(self, it: Known) -> None:
-        after = self.ask(lambda process: process.change_goal.delete(it.id))
+        after = self.ask(lambda process: process.delete(it.id))
         assert it.deletion in ("", after.operation.id), "deleting twice is one delete"
         it.deletion = after.operation.id
         self.accepted("delete", it)

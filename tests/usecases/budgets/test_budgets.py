@@ -52,7 +52,7 @@ async def a_budget(herd: Herd, usd: float, **changes: Any) -> Budget:
         "period": BudgetPeriod.TOTAL,
         "at_limit": AtLimit.STOP,
     }
-    return await herd.plane.budgets.add(BudgetRequest(**{**fields, **changes}), ADMIN)
+    return await herd.add_budget(BudgetRequest(**{**fields, **changes}), ADMIN)
 
 
 async def launch(
@@ -60,7 +60,7 @@ async def launch(
 ) -> Instance:
     request = LaunchRequest(name, herd.wish, labels=dict(labels))
     request = request if terms is None else replace(request, terms=terms)
-    return (await herd.launch_instance(request)).instance
+    return (await herd.launch_request(request)).instance
 
 
 def bill(world: World) -> float:
@@ -86,7 +86,7 @@ async def test_what_runs_is_stopped_before_the_amount_is_passed(herd: Herd, worl
     (ended,) = {
         (it.actor, it.cause.code if it.cause else None)
         for row in stopped
-        for it in await herd.instances.events(row.instance.id)
+        for it in await herd.events(row.instance.id)
         if it.type == "instance.stopping"
     }
     assert ended == (f"budget:{budget.id}", CauseCode.BUDGET_EXHAUSTED)
@@ -98,7 +98,7 @@ async def test_it_is_told_once_to_endpoints_and_explained(herd: Herd) -> None:
     await herd.run_for(30 * MINUTE)
     # It is stopped before 95 % are spent.
     assert await event_types(herd) == ["budget.warning", "budget.warning", "budget.exhausted"]
-    why = await herd.plane.explain_instance(await herd.instances.get(instance.id))
+    why = await herd.why(await herd.get(instance.id))
     assert any("budget 'nlp' is used up" in it.text for it in why.story)
 
 
@@ -107,7 +107,7 @@ async def test_one_that_stops_nothing_lets_it_run(herd: Herd, at_limit: AtLimit)
     await a_budget(herd, LITTLE, at_limit=at_limit)
     instance = await herd.settle(await launch(herd))
     await herd.run_for(30 * MINUTE)
-    assert (await herd.instances.get(instance.id)).usable
+    assert (await herd.get(instance.id)).usable
     assert (await event_types(herd))[-1] == "budget.exhausted"
     if at_limit is AtLimit.WARN:
         await launch(herd, "another")
@@ -120,9 +120,9 @@ async def test_a_delete_takes_what_is_stopped_and_costs_a_disk(herd: Herd, world
     await a_budget(herd, 0.12, at_limit=AtLimit.DELETE)
     herd.wish = replace(herd.wish, disk_gb=1000)
     instance = await herd.settle(await launch(herd))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.run_for(HOUR)
-    assert (await herd.instances.get(instance.id)).status is Status.DELETED
+    assert (await herd.get(instance.id)).status is Status.DELETED
     assert bill(world) <= 0.12
 
 
@@ -131,8 +131,8 @@ async def test_only_what_is_in_the_scope_is_ended(herd: Herd) -> None:
     red = await herd.settle(await launch(herd))
     blue = await herd.settle(await launch(herd, "blue", {"team": "blue"}))
     await herd.run_for(30 * MINUTE)
-    assert (await herd.instances.get(red.id)).status is Status.EXITED
-    assert (await herd.instances.get(blue.id)).usable
+    assert (await herd.get(red.id)).status is Status.EXITED
+    assert (await herd.get(blue.id)).usable
 
 
 async def test_what_still_boots_or_waits_is_deleted(herd: Herd, world: World) -> None:
@@ -140,7 +140,7 @@ async def test_what_still_boots_or_waits_is_deleted(herd: Herd, world: World) ->
     world.faults.add(Fault(FaultKind.SLOW_PULL, factor=100_000))
     booting = await launch(herd)
     await herd.run_for(19 * MINUTE)
-    assert (await herd.instances.get(booting.id)).status is Status.DELETED
+    assert (await herd.get(booting.id)).status is Status.DELETED
     assert bill(world) <= 0.05
 
 
@@ -149,11 +149,11 @@ async def test_a_create_of_unknown_outcome_is_found_and_removed(herd: Herd, worl
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, endpoints=(ApiEndpoint.CREATE,), count=1))
     lost = await launch(herd)
     await herd.run_for(timedelta(seconds=3))
-    assert (await herd.instances.attempts(lost.id))[0].is_open
-    budget = await herd.plane.budgets.change("nlp", {"amount": 1}, ADMIN)
+    assert (await herd.attempts(lost.id))[0].is_open
+    budget = await herd.change_budget("nlp", {"amount": 1}, ADMIN)
     assert budget.amount == 1
     await herd.run_for(10 * MINUTE)
-    assert (await herd.instances.get(lost.id)).status is Status.DELETED
+    assert (await herd.get(lost.id)).status is Status.DELETED
     assert {it.turns[-1].status for it in world.machines.values()} == {"removed"}
 
 
@@ -164,11 +164,11 @@ async def test_it_stays_used_up_until_the_amount_is_raised(herd: Herd) -> None:
     with pytest.raises(BudgetExhausted):
         await launch(herd, "another")
     with pytest.raises(BudgetExhausted):
-        await herd.change_goal.start(instance.id)
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
-    await herd.plane.budgets.change("nlp", {"amount": USD}, ADMIN)
+        await herd.start(instance.id)
+    assert (await herd.get(instance.id)).status is Status.EXITED
+    await herd.change_budget("nlp", {"amount": USD}, ADMIN)
     assert (await event_types(herd))[-1] == "budget.reset"
-    await herd.change_goal.start(instance.id)
+    await herd.start(instance.id)
     assert (await herd.settle(instance)).usable
 
 
@@ -181,7 +181,7 @@ async def test_a_new_day_lets_creates_go_on_and_starts_nothing(herd: Herd) -> No
     await herd.run_jobs_for(24 * HOUR)
     await herd.run_for(MINUTE)
     assert (await event_types(herd))[-1] == "budget.reset"
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
     await launch(herd, "another")
 
 
@@ -194,10 +194,10 @@ async def test_a_wall_clock_that_is_set_ahead_uses_nothing_up(
     # Before any list has been able to notice.
     await herd.review_budgets()
     await herd.run_for(10 * MINUTE)
-    assert (await herd.instances.get(instance.id)).usable
+    assert (await herd.get(instance.id)).usable
     assert await event_types(herd) == []
     await herd.run_for(30 * MINUTE)
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
     assert bill(world) <= 0.1
 
 
@@ -211,21 +211,21 @@ async def test_a_strict_one_holds_whole_leases(herd: Herd, world: World) -> None
     with pytest.raises(BudgetExhausted):
         await launch(herd, "another", terms=leased)
     with pytest.raises(BudgetExhausted):
-        await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=2400))
+        await herd.extend(instance.id, LeaseOrder(seconds=2400))
     with pytest.raises(InvalidRequest) as taken:
-        await herd.plane.change_lease.remove(instance.id)
+        await herd.remove_lease(instance.id)
     assert taken.value.code == "LEASE_REQUIRED"
-    await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=600))
+    await herd.extend(instance.id, LeaseOrder(seconds=600))
     await herd.run_for(20 * MINUTE)
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
     assert bill(world) <= 0.09
 
 
 async def test_a_plan_says_that_a_budget_would_refuse(herd: Herd) -> None:
     request = LaunchRequest("job", herd.wish, caller=ADMIN)
-    assert not (await herd.plane.plan_launch(request)).obstacles
+    assert not (await herd.plan(request)).obstacles
     await a_budget(herd, 0.001)
-    (refusal,) = (await herd.plane.plan_launch(request)).obstacles
+    (refusal,) = (await herd.plan(request)).obstacles
     assert refusal.code == "BUDGET_EXHAUSTED"
 
 
@@ -239,10 +239,10 @@ async def test_webhooks_go_to_endpoints_and_not_to_the_url_of_an_instance(
     herd: Herd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = WebhookEndpoint("wep_1", "https://hooks.example/all", herd.clock.now(), "root")
-    monkeypatch.setattr(herd.event_recorder, "_endpoints", lambda: [endpoint])
+    herd.tell_endpoints(endpoint)
     await a_budget(herd, LITTLE, warn_percent=(80,))
     request = LaunchRequest("job", herd.wish, webhook_url="https://hooks.example/own")
-    await herd.settle((await herd.launch_instance(request)).instance)
+    await herd.settle((await herd.launch_request(request)).instance)
     await herd.run_for(30 * MINUTE)
     told = [json.loads(row.body) for row in herd.rows(herd.tables.delivery) if row.type.startswith("budget.")]
     assert [(it["type"], it["data"]["percent"]) for it in told] == [
@@ -279,9 +279,9 @@ async def test_what_has_vanished_is_not_reconciled_again_and_again_for_a_budget(
     it = await herd.settle(await launch(herd))
     world.delete(it.cloud_id or "")
     await herd.run_for(5 * MINUTE)
-    await herd.plane.budgets.change("nlp", {"amount": 1}, ADMIN)
+    await herd.change_budget("nlp", {"amount": 1}, ADMIN)
     await herd.run_for(MINUTE)
-    before = await herd.instances.get(it.id)
+    before = await herd.get(it.id)
     assert before.status is Status.FAILED
     await herd.run_for(5 * MINUTE)
-    assert (await herd.instances.get(it.id)).version == before.version
+    assert (await herd.get(it.id)).version == before.version

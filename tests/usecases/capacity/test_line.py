@@ -44,11 +44,11 @@ async def wait_in_line(herd: Herd, count: int, **wish: Any) -> list[Instance]:
 
 
 async def statuses(herd: Herd, instances: Sequence[Instance]) -> list[Status]:
-    return [(await herd.instances.get(it.id)).status for it in instances]
+    return [(await herd.get(it.id)).status for it in instances]
 
 
 async def details(herd: Herd, instance: Instance) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await herd.reader.details(instance.id))
+    found: dict[str, Any] = json.loads(await herd.details(instance.id))
     return found
 
 
@@ -108,7 +108,7 @@ async def test_a_newcomer_does_not_overtake_whether_it_would_wait_or_not(herd: H
     (oldest,) = await wait_in_line(herd, 1)
     restock(world, 1)
     # Before anybody was woken.
-    herd.catalogue.invalidate_offers()
+    herd.forget_offers()
     patient = await herd.launch("late", capacity_wait_s=WAIT_S)
     with pytest.raises(NoCapacity) as refused:
         await herd.launch("hasty")
@@ -122,7 +122,7 @@ async def test_who_would_take_something_else_is_not_held_up(herd: Herd, world: W
     sell_out(world)
     await wait_in_line(herd, 2)
     world.stock("3090.16c92g", "as-in-1", 2)
-    herd.catalogue.invalidate_offers()
+    herd.forget_offers()
     instance = await herd.settle(await herd.launch("other", product_name=OTHER))
     assert instance.status is Status.RUNNING
 
@@ -140,7 +140,7 @@ async def test_a_head_that_cannot_pay_does_not_block_the_line(herd: Herd, world:
 async def test_who_gives_up_makes_room_for_the_next(herd: Herd, world: World) -> None:
     sell_out(world)
     line = await wait_in_line(herd, 2)
-    await herd.change_goal.delete(line[0].id)
+    await herd.delete(line[0].id)
     await herd.run_for(MINUTE)
     restock(world, 1)
     await herd.run_for(2 * MINUTE)
@@ -263,7 +263,7 @@ async def test_a_burst_that_would_wait_is_served_at_once_where_there_is_stock(
     sell_out(world, units=100)
     burst = [await herd.launch(f"b{n}", capacity_wait_s=WAIT_S) for n in range(60)]
     await herd.run_for(MINUTE)
-    assert all([(await herd.instances.get(it.id)).cloud_id for it in burst])
+    assert all([(await herd.get(it.id)).cloud_id for it in burst])
     assert "instance.waiting" not in herd.webhooks()
 
 

@@ -31,7 +31,7 @@ def herd_kind() -> type[Herd]:
 
 async def stopped(herd: Herd) -> Instance:
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     return await herd.settle(instance)
 
 
@@ -42,9 +42,9 @@ def sell_out(world: World) -> None:
 async def test_it_waits_for_its_gpus_and_starts_when_they_are_free(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id, capacity_wait_s=3600)
+    await herd.start(instance.id, capacity_wait_s=3600)
     await herd.run_for(20 * MINUTE)
-    waiting = await herd.instances.get(instance.id)
+    waiting = await herd.get(instance.id)
     assert waiting.status is Status.STARTING
     assert waiting.reason.startswith("waiting for capacity until ")
     assert world.calls[STARTS] <= 6, "30 s, then twice as long each time"
@@ -60,7 +60,7 @@ async def test_the_wait_ends_and_leaves_it_as_it_was(herd: Herd, world: World) -
     instance = await stopped(herd)
     sell_out(world)
     begun = herd.clock.now()
-    await herd.change_goal.start(instance.id, capacity_wait_s=600)
+    await herd.start(instance.id, capacity_wait_s=600)
     exited = await herd.settle(instance)
     assert exited.status is Status.EXITED
     assert exited.last_error is not None and exited.last_error.code == "RESOURCE_CONSTRAINTS"
@@ -71,7 +71,7 @@ async def test_the_wait_ends_and_leaves_it_as_it_was(herd: Herd, world: World) -
 async def test_without_the_word_a_start_does_not_wait(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id)
+    await herd.start(instance.id)
     assert (await herd.settle(instance)).status is Status.EXITED
     assert world.calls[STARTS] == 1
 
@@ -79,9 +79,9 @@ async def test_without_the_word_a_start_does_not_wait(herd: Herd, world: World) 
 async def test_a_stop_ends_the_wait(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id, capacity_wait_s=3600)
+    await herd.start(instance.id, capacity_wait_s=3600)
     await herd.run_for(2 * MINUTE)
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     exited = await herd.settle(instance)
     world.faults.replace([])
     calls = world.calls[STARTS]
@@ -93,10 +93,10 @@ async def test_a_stop_ends_the_wait(herd: Herd, world: World) -> None:
 async def test_a_pass_in_between_does_not_ask_again(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id, capacity_wait_s=3600)
+    await herd.start(instance.id, capacity_wait_s=3600)
     await herd.run_for(timedelta(seconds=5))
     for _ in range(4):
-        job = herd.job_factory.reconcile_job(await herd.instances.get(instance.id))
+        job = herd.reconcile_job(await herd.get(instance.id))
         await herd.book.wake_or_enqueue([job])
         await herd.run_for(timedelta(seconds=5))
     assert world.calls[STARTS] == 1
@@ -105,9 +105,9 @@ async def test_a_pass_in_between_does_not_ask_again(herd: Herd, world: World) ->
 async def test_it_shows_what_it_waits_for(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id, capacity_wait_s=3600)
+    await herd.start(instance.id, capacity_wait_s=3600)
     await herd.run_for(2 * MINUTE)
-    waits: dict[str, Any] = json.loads(await herd.reader.details(instance.id))["waits"]
+    waits: dict[str, Any] = json.loads(await herd.details(instance.id))["waits"]
     assert (waits["for"], waits["position"], waits["ahead"]) == ("capacity", 1, 0)
     assert waits["lastAnswer"]["message"]
     assert waits["nextTryAt"] is not None
@@ -117,11 +117,11 @@ async def test_it_shows_what_it_waits_for(herd: Herd, world: World) -> None:
 async def test_a_clock_that_is_set_ahead_does_not_end_the_wait(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
-    await herd.change_goal.start(instance.id, capacity_wait_s=1800)
+    await herd.start(instance.id, capacity_wait_s=1800)
     await herd.run_for(2 * MINUTE)
     herd.clock.jump_wall(3600.0)
     await herd.run_for(20 * MINUTE)
-    assert (await herd.instances.get(instance.id)).status is Status.STARTING
+    assert (await herd.get(instance.id)).status is Status.STARTING
     world.faults.replace([])
     assert (await herd.settle(instance)).status is Status.RUNNING
 

@@ -44,7 +44,7 @@ class Past:
 
 async def a_rental_under_way(herd: Herd) -> tuple[Instance, Past]:
     """Rent, and return the past in which nobody had done so."""
-    await herd.observer.look()
+    await herd.look()
     instance = await herd.launch()
     past = Past(herd)
     await herd.run_jobs_for(timedelta(milliseconds=1))
@@ -90,18 +90,18 @@ class TestRenting:
         world.faults.add(Fault(FaultKind.LIST_LAG, count=1, seconds=lag_s))
         instance, past = await a_rental_under_way(herd)
         past.bring_back()
-        await herd.change_goal.delete(instance.id)
+        await herd.delete(instance.id)
         deleted = await herd.settle(instance)
         assert deleted.status is Status.DELETED
         assert not world.alive()
 
     async def test_what_was_never_rented_is_deleted_once_that_is_sure(self, herd: Herd) -> None:
-        await herd.observer.look()
+        await herd.look()
         instance = await herd.launch()
         Past(herd).bring_back()
-        await herd.change_goal.delete(instance.id)
+        await herd.delete(instance.id)
         await herd.run_for(MINUTE)
-        assert (await herd.instances.get(instance.id)).status is Status.DELETING
+        assert (await herd.get(instance.id)).status is Status.DELETING
         assert (await herd.settle(instance)).status is Status.DELETED
 
     async def test_a_machine_whose_create_call_was_lost_is_bound_even_at_the_deadline(
@@ -115,12 +115,12 @@ class TestRenting:
         assert not world.alive()
 
     async def test_what_was_never_rented_is_rented_once_that_is_sure(self, herd: Herd, world: World) -> None:
-        await herd.observer.look()
+        await herd.look()
         instance = await herd.launch()
         Past(herd).bring_back()
         await herd.run_for(SettlingPolicy().settle)
         assert not world.machines
-        assert "create call" in (await herd.instances.get(instance.id)).reason
+        assert "create call" in (await herd.get(instance.id)).reason
         settled = await herd.settle(instance)
         assert (settled.status, list(world.machines)) == (Status.RUNNING, [settled.cloud_id])
 
@@ -137,7 +137,7 @@ class TestRenting:
     async def test_an_answer_that_comes_after_the_loss_is_still_written_down(
         self, herd: Herd, world: World
     ) -> None:
-        await herd.observer.look()
+        await herd.look()
         instance = await herd.launch()
         create = herd.cloud.create_machine
 
@@ -165,26 +165,26 @@ class TestObserving:
         past = Past(herd)
         instance = await herd.settle(await herd.launch())
         past.bring_back()
-        await herd.observer.look()
+        await herd.look()
         assert [row.cloud_id for row in herd.rows(herd.tables.sighting)] == [instance.cloud_id]
 
     async def test_a_list_that_vanishes_without_a_word_is_noticed_by_the_next(self, herd: Herd) -> None:
-        await herd.observer.look()
+        await herd.look()
         past = Past(herd)
         instance = await herd.settle(await herd.launch())
         past.bring_back(notice=False)
         assert herd.history.lost_at is None
-        await herd.observer.look()
+        await herd.look()
         assert herd.history.lost_at == herd.clock.now()
         assert [row.cloud_id for row in herd.rows(herd.tables.sighting)] == [instance.cloud_id]
 
     async def test_sightings_that_vanish_without_a_word_are_noticed_within_minutes(self, herd: Herd) -> None:
         instance = await herd.settle(await herd.launch())
         herd.database.write_now(lambda c: c.execute(sa.delete(herd.tables.sighting)).rowcount)
-        await herd.observer.look()
+        await herd.look()
         assert herd.history.lost_at is None
         await herd.clock.sleep(KNOWN_RECHECK_S)
-        await herd.observer.look()
+        await herd.look()
         assert herd.history.lost_at == herd.clock.now()
         assert [row.cloud_id for row in herd.rows(herd.tables.sighting)] == [instance.cloud_id]
 
@@ -209,9 +209,9 @@ class TestObserving:
             return listing
 
         herd.cloud.list_machines = lose_meanwhile  # type: ignore[method-assign]
-        assert not await herd.observer.look()
+        assert not await herd.look()
         assert herd.rows(herd.tables.list_record) == []
-        assert not await herd.observer.has_listed()
+        assert not await herd.has_listed()
 
     async def test_nothing_healthy_is_deleted_when_its_running_was_lost(
         self, herd: Herd, world: World
@@ -222,7 +222,7 @@ class TestObserving:
         ready = await herd.settle(instance)
         past.bring_back()
         await herd.run_for(timedelta(minutes=30))
-        assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+        assert (await herd.get(instance.id)).status is Status.RUNNING
         assert list(world.listed) == [ready.cloud_id]
 
 
@@ -230,13 +230,13 @@ class TestHasListed:
     async def test_a_list_of_an_earlier_process_never_counts_whatever_the_clock_says(
         self, herd: Herd, world: World, clock: FakeClock, tmp_path: Path
     ) -> None:
-        await herd.observer.look()
+        await herd.look()
         herd.close()
         clock.jump_wall(-3600)
         with closing(Herd(tmp_path / "herd.db", world, clock)) as restarted:
-            assert not await restarted.observer.has_listed()
+            assert not await restarted.has_listed()
             await restarted.observations.record(a_list(), [], [])
-            assert await restarted.observer.has_listed()
+            assert await restarted.has_listed()
 
 
 class TestReading:
@@ -244,22 +244,22 @@ class TestReading:
         instance = await herd.settle(await herd.launch())
         past = Past(herd)
         for reason in ("lost", "kept"):
-            current = await herd.instances.get(instance.id)
+            current = await herd.get(instance.id)
             await herd.instances.update(Change(current.__class__(**{**vars(current), "reason": reason})))
-            details = await herd.reader.details(instance.id)
-            page = await herd.plane.list_instances(InstanceQuery(limit=10))
+            details = await herd.details(instance.id)
+            page = await herd.page(InstanceQuery(limit=10))
             assert reason.encode() in details
             assert reason.encode() in page
             if reason == "lost":
                 past.bring_back()
 
     async def test_an_instance_that_was_lost_is_not_shown_any_more(self, herd: Herd, world: World) -> None:
-        await herd.observer.look()
+        await herd.look()
         past = Past(herd)
         instance = await herd.settle(await herd.launch())
-        await herd.reader.details(instance.id)
+        await herd.details(instance.id)
         past.bring_back()
-        page = await herd.plane.list_instances(InstanceQuery(limit=10))
+        page = await herd.page(InstanceQuery(limit=10))
         assert instance.id.encode() not in page
         # Its machine is reported, and nobody touches it.
         await herd.run_for(timedelta(minutes=10))

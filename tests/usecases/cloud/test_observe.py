@@ -48,7 +48,7 @@ async def test_looks_that_are_asked_for_together_are_made_one_after_the_other(
 ) -> None:
     cloud = SlowCloud(world)
     herd = Herd(tmp_path / "slow.db", world, clock, cloud=cloud)
-    looks = await asyncio.gather(herd.observer.look(), herd.observer.sync(), herd.observer.tick())
+    looks = await asyncio.gather(herd.look(), herd.sync(), herd.observe())
     assert cloud.most_at_once == 1
     assert all(looks)
     herd.close()
@@ -56,29 +56,29 @@ async def test_looks_that_are_asked_for_together_are_made_one_after_the_other(
 
 async def test_a_look_tells_what_it_saw(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
-    quiet = await herd.observer.sync()
+    quiet = await herd.sync()
     assert (quiet.record.machines, quiet.record.complete, quiet.changed) == (1, True, 0)
     world.stop(instance.cloud_id or "")
-    look = await herd.observer.sync()
+    look = await herd.sync()
     assert (len(look.listing.machines), look.changed) == (1, 1)
 
 
 async def test_a_look_without_an_answer_changes_nothing(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
-    assert await herd.observer.look() is False
+    assert await herd.look() is False
     with pytest.raises(CloudUnavailable):
-        await herd.observer.sync()
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+        await herd.sync()
+    assert (await herd.get(instance.id)).status is Status.RUNNING
 
 
 async def test_before_the_first_list_only_an_open_breaker_makes_stale(herd: Herd) -> None:
-    assert not herd.observer.is_stale()
+    assert not herd.is_stale()
     herd.breaker_state = "OPEN"
-    assert herd.observer.is_stale()
+    assert herd.is_stale()
     herd.breaker_state = "CLOSED"
-    await herd.observer.look()
-    assert not herd.observer.is_stale()
+    await herd.look()
+    assert not herd.is_stale()
 
 
 @pytest.mark.parametrize(("poll_s", "fresh_s"), [(1, 90), (30, 90), (31, 93), (600, 1800)])
@@ -86,24 +86,24 @@ async def test_a_list_is_fresh_for_three_intervals_and_at_least_90_s(
     herd: Herd, clock: FakeClock, poll_s: int, fresh_s: int
 ) -> None:
     herd.observer.poll_interval = timedelta(seconds=poll_s)
-    await herd.observer.look()
+    await herd.look()
     # The wall clock may jump; only time that really passed counts.
     clock.jump_wall(86_400)
     await clock.sleep(fresh_s)
-    assert not herd.observer.is_stale()
+    assert not herd.is_stale()
     await clock.sleep(0.001)
-    assert herd.observer.is_stale()
+    assert herd.is_stale()
 
 
 async def test_after_the_host_has_slept_what_we_know_is_stale_until_the_next_list(
     herd: Herd, clock: FakeClock
 ) -> None:
-    await herd.observer.look()
+    await herd.look()
     clock.suspend(91)
-    assert herd.observer.is_stale()
-    assert herd.observer.recent_listing(90) is None
-    assert await herd.observer.tick(), "the next list is due at once"
-    assert not herd.observer.is_stale()
+    assert herd.is_stale()
+    assert herd.recent_listing(90) is None
+    assert await herd.observe(), "the next list is due at once"
+    assert not herd.is_stale()
 
 
 async def test_a_follower_is_stale_when_two_lists_of_the_leader_have_failed_and_not_before(
@@ -129,28 +129,28 @@ async def test_a_follower_is_stale_when_two_lists_of_the_leader_have_failed_and_
 
 
 async def test_what_we_know_is_stale_after_two_lists_that_failed(herd: Herd, world: World) -> None:
-    await herd.observer.look()
+    await herd.look()
     world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
-    await herd.observer.look()
-    assert not herd.observer.is_stale(), "one may fail"
-    await herd.observer.look()
-    assert herd.observer.is_stale()
+    await herd.look()
+    assert not herd.is_stale(), "one may fail"
+    await herd.look()
+    assert herd.is_stale()
     world.faults.replace([])
-    await herd.observer.look()
-    assert not herd.observer.is_stale()
+    await herd.look()
+    assert not herd.is_stale()
 
 
 async def test_what_we_know_is_stale_while_the_breaker_is_open(herd: Herd) -> None:
-    await herd.observer.look()
+    await herd.look()
     herd.breaker_state = "OPEN"
-    assert herd.observer.is_stale()
+    assert herd.is_stale()
 
 
 async def test_lists_that_are_never_complete_are_shown_after_five_minutes(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
     world.faults.add(Fault(FaultKind.PARTIAL_LIST, endpoints=(ApiEndpoint.LIST,)))
     await herd.run_for(timedelta(minutes=6))
-    health = await herd.plane.health()
+    health = await herd.health()
     assert health is not None
     assert health.last_believed_at is not None
     assert health.last_listed_at is not None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpuherd.bootstrap.assemble import assemble
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.machine import Listing
@@ -60,22 +58,21 @@ async def crowded(tmp_path: Path, world: World, clock: FakeClock) -> AsyncIterat
         LimitedCloud(world, clock, limiter, budget, lane) for lane in (Lane.RENTAL, Lane.WATCH, Lane.BROWSE)
     )
     herd = Herd(tmp_path / "crowded.db", world, clock)
-    ports = replace(herd.ports, cloud=rental, watch_cloud=watch, browse_cloud=browse)
-    herd._hold(assemble(ports, herd.values))
+    herd.rewire(cloud=rental, watch_cloud=watch, browse_cloud=browse)
     yield herd
     herd.close()
 
 
 async def seconds_of_a_look(herd: Herd) -> float:
     begun_s = herd.clock.monotonic()
-    assert await herd.observer.look()
+    assert await herd.look()
     return herd.clock.monotonic() - begun_s
 
 
 async def test_200_templates_that_are_not_there_hold_up_no_list(crowded: Herd, world: World) -> None:
     async def ask(number: int) -> None:
         with pytest.raises((NotFound, RateLimited)):
-            await crowded.plane.catalogue.find_template(f"9{number:05}")
+            await crowded.find_template(f"9{number:05}")
 
     asked = [asyncio.create_task(ask(number)) for number in range(200)]
     while world.calls[TEMPLATES] < 60:
@@ -101,18 +98,18 @@ async def test_100_who_want_a_sync_cost_two_lists_at_most(crowded: Herd, world: 
 
 
 async def test_a_sync_shows_what_happened_before_it_was_asked_for(crowded: Herd, world: World) -> None:
-    first = asyncio.create_task(crowded.observer.sync())
+    first = asyncio.create_task(crowded.sync())
     while crowded.observer._known is None:
         await asyncio.sleep(0)
     # The first list is under way, and may not show what happens from now on.
-    second = asyncio.create_task(crowded.observer.sync())
+    second = asyncio.create_task(crowded.sync())
     assert (await first) is not (await second)
 
 
 async def test_15_tenants_who_poll_everything_cost_no_list(
     crowded: Herd, world: World, clock: FakeClock
 ) -> None:
-    await crowded.observer.look()
+    await crowded.look()
     for _ in range(10):
         await clock.sleep(2)
         for tenant in range(15):

@@ -71,11 +71,11 @@ async def running(herd: Herd, count: int) -> list[Instance]:
 
 
 async def now(herd: Herd, instances: list[Instance]) -> list[Instance]:
-    return [await herd.instances.get(it.id) for it in instances]
+    return [await herd.get(it.id) for it in instances]
 
 
 async def health_of(herd: Herd) -> ServiceHealth:
-    health = await herd.plane.health()
+    health = await herd.health()
     assert health is not None
     return health
 
@@ -86,7 +86,7 @@ def alive(world: World) -> int:
 
 def with_another_key(herd: Herd) -> None:
     """What a start with a key does that was never used here."""
-    herd.plane.account.account, herd.plane.account.confirmed = "another", False
+    herd.account.account, herd.account.confirmed = "another", False
 
 
 class TestVanishing:
@@ -117,9 +117,9 @@ class TestVanishing:
         ours = cloud.account
         cloud.account = SimulatedCloud(strangers)
         await herd.run_for(timedelta(minutes=2))
-        deleted = (await herd.change_goal.delete(instances[0].id)).instance
+        deleted = (await herd.delete(instances[0].id)).instance
         await herd.run_for(A_WHILE)
-        assert (await herd.instances.get(deleted.id)).status is not Status.DELETED
+        assert (await herd.get(deleted.id)).status is not Status.DELETED
         assert not strangers.machines
         cloud.account = ours
         assert (await herd.settle(deleted)).status is Status.DELETED
@@ -144,19 +144,19 @@ class TestVanishing:
         instances = await running(herd, 5)
         cloud.account = SimulatedCloud(strangers)
         await herd.run_for(A_WHILE)
-        await herd.plane.vanishing.confirm(ADMIN)
+        await herd.confirm_vanished(ADMIN)
         lost = [await herd.settle(it) for it in instances]
         assert {it.last_error.code for it in lost if it.last_error} == {VANISHED}
         assert herd.webhooks().count("instance.failed") == 5
         assert await herd.flags.get(VANISHING_HELD) is None
-        (entry, *_) = (await herd.plane.keys.audit.page(limit=1)).entries
+        (entry, *_) = (await herd.audit_page(limit=1)).entries
         assert entry.audit_record.action == "cloud.confirm_loss"
 
     async def test_what_vanishes_after_that_word_is_held_anew(
         self, herd: Herd, cloud: SwitchedCloud, strangers: World
     ) -> None:
         instances = await running(herd, 5)
-        await herd.plane.vanishing.confirm(ADMIN)
+        await herd.confirm_vanished(ADMIN)
         cloud.account = SimulatedCloud(strangers)
         await herd.run_for(A_WHILE)
         assert [it.status for it in await now(herd, instances)] == [Status.RUNNING] * 5
@@ -182,7 +182,7 @@ class TestVanishing:
         for it in instances[:2]:
             world.delete(it.cloud_id or "")
         await clock.sleep(10)
-        await herd.observer.look()
+        await herd.look()
         cloud.account = SimulatedCloud(strangers)
         await herd.run_for(A_WHILE)
         assert [it.status for it in await now(herd, instances)] == [Status.RUNNING] * 5
@@ -203,21 +203,21 @@ class TestVanishing:
             world.delete(it.cloud_id or "")
         for _ in range(3):
             await clock.sleep(10)
-            await herd.observer.look()
+            await herd.look()
         # The leader ends, and the next one sees two more gone within the same minute.
         other = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, seed=2)
         for it in instances[2:4]:
             world.delete(it.cloud_id or "")
         for _ in range(3):
             await clock.sleep(5)
-            await other.observer.look()
+            await other.look()
         assert "4 machines of" in ((await health_of(other)).vanishing_held or "")
         other.close()
 
     async def test_a_herd_that_its_owners_delete_is_not_held(self, herd: Herd) -> None:
         instances = await running(herd, 6)
         for it in instances:
-            await herd.change_goal.delete(it.id)
+            await herd.delete(it.id)
         assert [(await herd.settle(it)).status for it in instances] == [Status.DELETED] * 6
 
 
@@ -236,7 +236,7 @@ class TestAnotherKey:
         herd.observer.leadership = Follower()
         herd.observer.poll_interval = timedelta(seconds=15)
         for _ in range(60):
-            await herd.observer.tick()
+            await herd.observe()
             await clock.sleep(1)
         assert cloud.lists == 4, "every 15 s"
 
@@ -245,10 +245,10 @@ class TestAnotherKey:
     ) -> None:
         with_another_key(herd)
         herd.observer.poll_interval = timedelta(hours=1)
-        await herd.observer.tick()
+        await herd.observe()
         for _ in range(20):
             await clock.sleep(30)
-            await herd.observer.tick()
+            await herd.observe()
         assert (await health_of(herd)).account_unconfirmed is not None
 
     async def test_of_a_strangers_account_nothing_is_believed_or_rented(
@@ -259,13 +259,13 @@ class TestAnotherKey:
         cloud.account = SimulatedCloud(strangers)
         wish = await herd.launch("later")
         await herd.run_for(A_WHILE)
-        assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+        assert (await herd.get(instance.id)).status is Status.RUNNING
         assert not strangers.machines
-        assert herd.observer.recent_listing(3600.0) is None, "what is known is not what this list showed"
+        assert herd.recent_listing(3600.0) is None, "what is known is not what this list showed"
         health = await health_of(herd)
         assert health.account_unconfirmed is not None
         assert "gpuherd cloud confirm-account" in health.account_unconfirmed
-        waiting = (await herd.instances.get(wish.id)).waiting_for
+        waiting = (await herd.get(wish.id)).waiting_for
         assert waiting is not None
         assert "account" in waiting.message
 
@@ -280,26 +280,26 @@ class TestAnotherKey:
         await herd.run_for(A_WHILE)
         with_another_key(herd)
         await herd.run_for(A_WHILE)
-        assert (await herd.instances.get(instance.id)).status is Status.RUNNING
-        assert not herd.plane.account.confirmed
+        assert (await herd.get(instance.id)).status is Status.RUNNING
+        assert not herd.account.confirmed
         theirs.close()
 
     async def test_a_clock_that_is_set_meanwhile_costs_no_hour(
         self, herd: Herd, cloud: SwitchedCloud, strangers: World, clock: FakeClock
     ) -> None:
         (instance,) = await running(herd, 1)
-        ours = herd.plane.account.account
+        ours = herd.account.account
         with_another_key(herd)
         cloud.account, own_account = SimulatedCloud(strangers), cloud.account
         clock.jump_wall(3600)
         await herd.run_for(timedelta(minutes=1))
         # A start with our own key again, which knows only what is in the store.
         herd.observer.forget()
-        herd.plane.account.account, herd.plane.account.confirmed = ours, False
+        herd.account.account, herd.account.confirmed = ours, False
         cloud.account = own_account
         await herd.run_for(timedelta(minutes=1))
         billed = sum(it.usd for it in herd.world.charges())
-        cost = (await herd.instances.get(instance.id)).cost
+        cost = (await herd.get(instance.id)).cost
         assert cost.at is not None
         hours = (clock.now() - cost.at) / timedelta(hours=1)
         counted = cost.amount + cost.rate * hours
@@ -310,16 +310,16 @@ class TestAnotherKey:
         with_another_key(herd)
         wish = await herd.launch("later")
         assert (await herd.settle(wish)).status is Status.RUNNING
-        assert herd.plane.account.confirmed
+        assert herd.account.confirmed
         assert (await health_of(herd)).account_unconfirmed is None
-        assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+        assert (await herd.get(instance.id)).status is Status.RUNNING
 
     async def test_an_admin_can_say_that_it_is_the_right_account(self, herd: Herd) -> None:
         with_another_key(herd)
         wish = await herd.launch("first")
         await herd.run_for(timedelta(minutes=1))
-        assert (await herd.instances.get(wish.id)).cloud_id is None
-        await herd.plane.account.confirm(ADMIN)
+        assert (await herd.get(wish.id)).cloud_id is None
+        await herd.confirm_account(ADMIN)
         assert (await herd.settle(wish)).status is Status.RUNNING
-        (entry, *_) = (await herd.plane.keys.audit.page(limit=1)).entries
+        (entry, *_) = (await herd.audit_page(limit=1)).entries
         assert entry.audit_record.action == "cloud.confirm_account"

@@ -45,7 +45,7 @@ async def test_the_runway_counts_everything_that_goes_on(
     herd: Herd, watch: WatchBalance, billing: FakeBilling
 ) -> None:
     billing.available = Decimal(20)
-    found = await herd.plane.costs.balance()
+    found = await herd.balance()
     assert (found.available, found.hourly_now, found.runway_hours) == (20, 2, 10)
 
 
@@ -75,5 +75,5 @@ async def test_who_cannot_be_asked_has_no_low_balance(
 
 async def test_many_who_look_cost_one_call(herd: Herd, watch: WatchBalance, billing: FakeBilling) -> None:
     for _ in range(20):
-        await herd.plane.costs.balance()
+        await herd.balance()
     assert billing.calls == 1

@@ -29,7 +29,7 @@ async def test_a_machine_that_was_taken_for_gone_comes_back_with_its_price(
     observations = herd.stores.observations
     (seen,) = (await observations.all_known()).values()
     assert seen.missing_lists == 2
-    while (await herd.observer.sync()).record.machines == 0:
+    while (await herd.sync()).record.machines == 0:
         await clock.sleep(5)
     assert cloud_id not in await observations.unmetered()
     assert (await observations.meter_state()).unpriced == frozenset()

@@ -43,7 +43,7 @@ async def test_all_that_costs_is_there_the_dearest_first(
 ) -> None:
     await leave(herd, clock)
     billing.volumes = (VOLUME,)
-    found = await herd.plane.costs.leftovers(ADMIN)
+    found = await herd.leftovers(ADMIN)
     assert [(it.kind.value, it.name) for it in found] == [
         ("orphan", "stranger"),
         ("running", "trainer"),
@@ -63,7 +63,7 @@ async def test_any_other_key_sees_its_own_and_neither_strangers_nor_volumes(
 ) -> None:
     await leave(herd, clock)
     billing.volumes = (VOLUME,)
-    found = await herd.plane.costs.leftovers(ADA)
+    found = await herd.leftovers(ADA)
     assert [it.id for it in found] == ["inst_1"]
     assert billing.calls == 0
 
@@ -74,13 +74,13 @@ async def test_what_waits_for_capacity_is_named_before_it_costs(herd: Herd, cloc
             herd.world.stock(product.id, cluster_id, 0)
     waiting = await herd.launch(capacity_wait_s=3600)
     await herd.run_for(timedelta(minutes=2))
-    (found,) = await herd.plane.costs.leftovers(ADMIN)
+    (found,) = await herd.leftovers(ADMIN)
     assert (found.kind, found.id, found.hourly) == (LeftoverKind.WAITING, waiting.id, 0)
 
 
 async def test_volumes_are_left_out_only_while_nobody_knows_of_any(herd: Herd, billing: FakeBilling) -> None:
     billing.error = CloudUnavailable("no answer")
-    assert await herd.plane.costs.leftovers(ADMIN) == []
+    assert await herd.leftovers(ADMIN) == []
 
 
 def test_each_kind_has_a_suggestion() -> None:
@@ -93,9 +93,9 @@ async def test_a_stopped_machine_costs_its_disk_since_its_stop(
     it = await herd.launch(disk_gb=200)
     await herd.settle(it)
     await herd.run_for(timedelta(hours=1))
-    await herd.change_goal.stop(it.id)
+    await herd.stop(it.id)
     await herd.run_for(timedelta(minutes=10))
-    (left,) = await herd.plane.costs.leftovers(ADMIN)
+    (left,) = await herd.leftovers(ADMIN)
     assert left.kind is LeftoverKind.STOPPED
     assert left.since is not None
     assert clock.now() - left.since < timedelta(minutes=11)
@@ -107,14 +107,14 @@ async def test_a_stopped_machine_of_unknown_status_is_not_said_to_run(
 ) -> None:
     it = await herd.launch(disk_gb=disk_gb)
     await herd.settle(it)
-    await herd.change_goal.stop(it.id)
+    await herd.stop(it.id)
     await herd.run_for(timedelta(minutes=10))
-    before = await herd.plane.costs.leftovers(ADMIN)
+    before = await herd.leftovers(ADMIN)
     herd.world.faults.add(Fault(FaultKind.UNKNOWN_STATUS))
     await herd.run_for(timedelta(minutes=2))
     unclear = [one.span.began_by for one in await herd.stores.costs.open_spans(kind=CostKind.GPU)]
     assert unclear == [UNCLEAR], "the lists have shown the unknown word"
-    found = await herd.plane.costs.leftovers(ADMIN)
+    found = await herd.leftovers(ADMIN)
     assert [left.kind for left in found] == kinds
     assert [(left.hourly, left.since) for left in found] == [(left.hourly, left.since) for left in before]
 
@@ -126,7 +126,7 @@ async def test_a_machine_that_is_gone_after_a_failed_boot_is_not_said_to_run(
     await herd.launch()
     for _ in range(60):
         await herd.run_for(timedelta(seconds=10))
-        for left in await herd.plane.costs.leftovers(ADMIN):
+        for left in await herd.leftovers(ADMIN):
             assert left.kind is LeftoverKind.WAITING or left.hourly
 
 
@@ -134,7 +134,7 @@ async def test_a_machine_that_runs_at_a_price_that_nobody_knows_is_there(
     herd: Herd, billing: FakeBilling, clock: FakeClock
 ) -> None:
     await meter(herd, "m3", clock.now() - HOUR, usd="0", name="stranger")
-    (found,) = await herd.plane.costs.leftovers(ADMIN)
+    (found,) = await herd.leftovers(ADMIN)
     assert (found.kind, found.hourly) == (LeftoverKind.ORPHAN, 0)
 
 

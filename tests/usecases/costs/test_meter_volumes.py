@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 async def report(herd: Herd, caller: Caller = ADMIN) -> CostReport:
     now = herd.clock.now()
-    found = await herd.plane.costs.report(Period(now - 30 * DAY, now + DAY), GroupBy.DAY, "", caller)
+    found = await herd.costs(Period(now - 30 * DAY, now + DAY), GroupBy.DAY, "", caller)
     return found.report
 
 
@@ -79,10 +79,10 @@ async def test_a_list_that_does_not_show_yet_what_we_have_done_says_nothing(
     await look(herd, clock)
     last = await herd.flags.get(VOLUMES_LOOKED_AT)
     await clock.advance(60)
-    await herd.meter_volumes.look_now(there="vol-just-made")
-    await herd.meter_volumes.look_now(gone=volume.id)
+    await herd.meter_volumes_now(there="vol-just-made")
+    await herd.meter_volumes_now(gone=volume.id)
     assert await herd.flags.get(VOLUMES_LOOKED_AT) == last
-    await herd.meter_volumes.look_now(there=volume.id)
+    await herd.meter_volumes_now(there=volume.id)
     assert await herd.flags.get(VOLUMES_LOOKED_AT) != last
 
 

@@ -25,7 +25,7 @@ async def test_a_machine_is_metered_at_the_price_at_which_the_cloud_rented_it(
     herd: Herd, world: World
 ) -> None:
     # Read by now, and believed for half a minute.
-    offers = await herd.plane.catalogue.offers(BillingMode.SPOT)
+    offers = await herd.offers(BillingMode.SPOT)
     for product_id in {it.product_id for it in offers}:
         product = world.catalogue.product(product_id)
         assert product is not None

@@ -40,12 +40,12 @@ async def told(herd: Herd, type: str) -> list[LoggedEvent]:
 async def test_what_agrees_is_kept_and_not_told(herd: Herd, billing: FakeBilling) -> None:
     await meter(herd, "m1", YESTERDAY + HOUR, 5, instance_id="inst_1", owner="admin")
     billing.rows = [charge("m1", YESTERDAY + n * HOUR, "1") for n in range(1, 6)]
-    found = await herd.plane.costs.reconcile(DAY)
+    found = await herd.reconcile_bill(DAY)
     (line,) = found.lines
     assert (line.cloud_id, line.instance_id) == ("m1", "inst_1")
     assert (line.metered, line.billed, line.drift) == (5 * NANO, 5 * NANO, 0)
     assert await told(herd, "costs.drift") == []
-    again = await herd.plane.costs.reconcile.compared(DAY)
+    again = await herd.compare_bill(DAY)
     assert again == found
 
 
@@ -56,7 +56,7 @@ async def test_cards_and_disk_of_a_machine_are_one_line(herd: Herd, billing: Fak
         charge("m1", YESTERDAY, "2"),
         charge("m1", YESTERDAY, "1", category=BillCategory.STORAGE),
     ]
-    (line,) = (await herd.plane.costs.reconcile(DAY)).lines
+    (line,) = (await herd.reconcile_bill(DAY)).lines
     assert (line.metered, line.billed) == (3 * NANO, 3 * NANO)
 
 
@@ -64,30 +64,30 @@ async def test_a_drift_is_told_once_and_the_ledger_stays_as_it_is(herd: Herd, bi
     await meter(herd, "m1", YESTERDAY, 5, instance_id="inst_1", owner="admin")
     billing.rows = [charge("m1", YESTERDAY, "4"), charge("m2", YESTERDAY, "0.05")]
     for _ in range(3):
-        await herd.plane.costs.reconcile(DAY)
+        await herd.reconcile_bill(DAY)
     (event,) = await told(herd, "costs.drift")
     assert event.event.instance_id == "account"
     details = event.event.details
     assert (details["day"], details["drift"]) == ("2026-11-10", "1")
     # The other one is not worth a word.
     assert [it["cloudInstanceId"] for it in details["rows"]] == ["m1"]
-    metered = (await herd.plane.costs.reconcile.compared(DAY)).metered
+    metered = (await herd.compare_bill(DAY)).metered
     assert metered == 5 * NANO
 
 
 async def test_a_drift_that_grows_is_told_again(herd: Herd, billing: FakeBilling) -> None:
     await meter(herd, "m1", YESTERDAY, 5)
     billing.rows = [charge("m1", YESTERDAY, "4")]
-    await herd.plane.costs.reconcile(DAY)
+    await herd.reconcile_bill(DAY)
     billing.rows = [charge("m1", YESTERDAY, "3")]
-    await herd.plane.costs.reconcile(DAY)
+    await herd.reconcile_bill(DAY)
     assert len(await told(herd, "costs.drift")) == 2
 
 
 async def test_what_the_meter_is_not_sure_of_is_no_drift(herd: Herd, billing: FakeBilling) -> None:
     await meter(herd, "m1", YESTERDAY + HOUR, 5, doubt_s=1800)
     billing.rows = [charge("m1", YESTERDAY + HOUR, "4.2")]
-    await herd.plane.costs.reconcile(DAY)
+    await herd.reconcile_bill(DAY)
     assert await told(herd, "costs.drift") == []
 
 
@@ -95,7 +95,7 @@ async def test_a_day_whose_bill_is_not_whole_yet_is_compared_and_not_told(
     herd: Herd, billing: FakeBilling
 ) -> None:
     await meter(herd, "m1", TODAY, 5)
-    found = await herd.plane.costs.reconcile(TODAY.date())
+    found = await herd.reconcile_bill(TODAY.date())
     assert (found.metered, found.billed) == (5 * NANO, 0)
     assert await told(herd, "costs.drift") == []
 
@@ -103,10 +103,10 @@ async def test_a_day_whose_bill_is_not_whole_yet_is_compared_and_not_told(
 async def test_a_drift_goes_to_endpoints_and_to_no_instance(herd: Herd, billing: FakeBilling) -> None:
     await herd.launch(webhook_url="https://example.com/own")
     await herd.run_for(timedelta(minutes=3))
-    await herd.plane.webhooks.endpoints.add("https://example.com/all")
+    await herd.add_endpoint("https://example.com/all")
     before = len(herd.receiver.got)
     await meter(herd, "m1", YESTERDAY, 5)
-    await herd.plane.costs.reconcile(DAY)
+    await herd.reconcile_bill(DAY)
     await herd.run_for(timedelta(minutes=1))
     bodies = [json.loads(body) for _, body in herd.receiver.got[before:]]
     assert [it["type"] for it in bodies] == ["costs.drift"]
@@ -120,8 +120,8 @@ async def test_a_price_that_is_billed_otherwise_is_told_once(herd: Herd, billing
         charge("m1", YESTERDAY, "0.55", unit="0.55"),
         charge("m2", YESTERDAY, "0.7", unit="0.35", quantity=7200),
     ]
-    await herd.plane.costs.reconcile(DAY)
-    await herd.plane.costs.reconcile(DAY)
+    await herd.reconcile_bill(DAY)
+    await herd.reconcile_bill(DAY)
     (event,) = await told(herd, "costs.price_changed")
     assert event.event.details["cloudInstanceId"] == "m1"
     assert Decimal(event.event.details["billedPrice"]) == Decimal("0.55")
@@ -130,28 +130,28 @@ async def test_a_price_that_is_billed_otherwise_is_told_once(herd: Herd, billing
 async def test_the_day_before_is_asked_for_until_its_bill_is_whole(
     herd: Herd, billing: FakeBilling, clock: FakeClock
 ) -> None:
-    await herd.plane.costs.reconcile.yesterday()
+    await herd.reconcile_yesterday()
     assert billing.calls == 1
-    await herd.plane.costs.reconcile.yesterday()
+    await herd.reconcile_yesterday()
     assert billing.calls == 1
     await clock.advance(13 * 3600)
     # An hour after midnight rows are missing still.
-    await herd.plane.costs.reconcile.yesterday()
-    await herd.plane.costs.reconcile.yesterday()
+    await herd.reconcile_yesterday()
+    await herd.reconcile_yesterday()
     assert billing.calls == 3
     await clock.advance(3 * 3600)
-    await herd.plane.costs.reconcile.yesterday()
-    await herd.plane.costs.reconcile.yesterday()
+    await herd.reconcile_yesterday()
+    await herd.reconcile_yesterday()
     assert billing.calls == 4
 
 
 async def test_a_bill_that_cannot_be_had_is_no_failure_of_the_loop(herd: Herd, billing: FakeBilling) -> None:
     billing.error = CloudUnavailable("no answer")
-    await herd.plane.costs.reconcile.yesterday()
-    assert (await herd.plane.costs.reconcile.compared(DAY)).billed is None
+    await herd.reconcile_yesterday()
+    assert (await herd.compare_bill(DAY)).billed is None
 
 
 async def test_the_simulators_own_bill_agrees_with_what_it_charged(herd: Herd, clock: FakeClock) -> None:
     """Rows of the real double of Novita, not of a fake."""
-    found = await herd.plane.costs.reconcile(DAY)
+    found = await herd.reconcile_bill(DAY)
     assert (found.lines, found.billed) == ((), 0)

@@ -27,7 +27,6 @@ from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.explain.why import ExplainInstance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -157,11 +156,11 @@ async def a_life(herd: Herd, world: World) -> Instance:
         Fault(FaultKind.ERROR_AFTER_COMMIT, count=1, endpoints=(ApiEndpoint.CREATE,), status=502)
     )
     instance = await herd.settle(await herd.launch(webhook_url="https://example.com/hook"))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
-    await herd.change_goal.start(instance.id)
+    await herd.start(instance.id)
     await herd.settle(instance)
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     return await herd.settle(instance)
 
 
@@ -191,10 +190,10 @@ async def an_outage_that_ends(herd: Herd, world: World) -> Instance:
 
 async def a_start_in_an_outage(herd: Herd, world: World) -> Instance:
     instance = await herd.settle(await herd.launch())
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=60))
-    await herd.change_goal.start(instance.id)
+    await herd.start(instance.id)
     return await herd.settle(instance)
 
 
@@ -232,19 +231,17 @@ async def played(story: Play, path: Path, words: Rewrite) -> tuple[RewritingHerd
 
 async def decisions(herd: Herd, instance: Instance) -> dict[str, Any]:
     """Return all that was decided, and nothing that was said."""
-    it = await herd.instances.get(instance.id)
-    why = encode(await ExplainInstance(herd.instances, herd.book, herd.capacity_line.place_of)(it))
+    it = await herd.get(instance.id)
+    why = encode(await herd.why(it))
     return {
         "instance": (it.status, it.goal, it.settled, it.releasing, it.sequence, it.status_since),
         "error": it.last_error and it.last_error.code,
         "waiting_for": it.waiting_for and (it.waiting_for.what, it.waiting_for.since),
         "events": [
             (one.type, one.at, one.actor, one.before, one.after, one.cause and one.cause.code)
-            for one in await herd.instances.events(it.id)
+            for one in await herd.events(it.id)
         ],
-        "attempts": [
-            (one.n, one.state, one.region, one.error_code) for one in await herd.instances.attempts(it.id)
-        ],
+        "attempts": [(one.n, one.state, one.region, one.error_code) for one in await herd.attempts(it.id)],
         "webhooks": herd.webhooks(),
         "waits": why["waits"] and {key: why["waits"][key] for key in why["waits"] if key != "sentence"},
         "advice": why["advice"],

@@ -52,8 +52,8 @@ def sell_out(world: World, units: int = 0) -> None:
 
 async def told(herd: Herd, instance: Instance) -> list[str]:
     """Return the story with the seconds at which each thing happened."""
-    it = await herd.instances.get(instance.id)
-    story = story_of(it, await herd.instances.events(it.id), await herd.instances.attempts(it.id))
+    it = await herd.get(instance.id)
+    story = story_of(it, await herd.events(it.id), await herd.attempts(it.id))
     begun = it.created_at
     return [
         f"{round((one.at - begun).total_seconds())}: {one.text}".replace(it.cloud_id or "?", "m-1")
@@ -142,7 +142,7 @@ async def test_an_outage_that_begins_later_is_on_record_once(herd: Herd, world: 
     await herd.run_for(timedelta(seconds=5))
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120))
     instance = await herd.settle(await herd.launch())
-    waits = [it for it in await herd.instances.events(instance.id) if it.type == kinds.WAITING]
+    waits = [it for it in await herd.events(instance.id) if it.type == kinds.WAITING]
     assert len(waits) == 1
     assert waits[0].details["for"] == "cloud"
     assert (await told(herd, instance))[1].partition(": ")[2].startswith("The cloud cannot be asked (")
@@ -178,7 +178,7 @@ async def test_a_timeout_and_what_becomes_of_the_machine(herd: Herd, world: Worl
 
 async def test_a_delete(herd: Herd) -> None:
     instance = await herd.settle(await herd.launch())
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     assert (await told(herd, await herd.settle(instance)))[-2:] == [
         "22: A delete was asked for by gpuherd.",
         "24: The machine is gone.",
@@ -189,17 +189,17 @@ async def test_a_delete_before_anything_was_rented(herd: Herd, world: World) -> 
     sell_out(world)
     instance = await herd.launch(capacity_wait_s=3600)
     await herd.run_for(timedelta(seconds=10))
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     story = await told(herd, await herd.settle(instance))
     assert story[-1].endswith(": Deleted; no machine was rented for it.")
 
 
 async def test_a_stop_and_a_start_have_times_of_their_own(herd: Herd) -> None:
     instance = await herd.settle(await herd.launch())
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
     await herd.run_for(timedelta(minutes=10))
-    await herd.change_goal.start(instance.id)
+    await herd.start(instance.id)
     words = [it.partition(": ")[2] for it in (await told(herd, await herd.settle(instance)))[6:]]
     assert words[:3] == [
         "A stop was asked for by gpuherd.",

@@ -24,7 +24,7 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.explain.waiting import ADVICE, advice_for, explain_waiting
-from gpuherd.usecases.explain.why import ExplainInstance, considered
+from gpuherd.usecases.explain.why import considered
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -50,11 +50,7 @@ def sell_out(world: World) -> None:
 
 
 async def why(herd: Herd, instance: Instance) -> dict[str, Any]:
-    return encode(
-        await ExplainInstance(herd.instances, herd.book, herd.capacity_line.place_of)(
-            await herd.instances.get(instance.id)
-        )
-    )
+    return encode(await herd.why(await herd.get(instance.id)))
 
 
 def moment(stamp: Any) -> datetime:
@@ -112,7 +108,7 @@ async def test_an_outage_is_waited_for(herd: Herd, world: World) -> None:
     await herd.run_for(timedelta(minutes=2))
     told = await why(herd, instance)
     assert told["waits"]["for"] == "cloud"
-    assert moment(told["waits"]["until"]) == (await herd.instances.get(instance.id)).deadline
+    assert moment(told["waits"]["until"]) == (await herd.get(instance.id)).deadline
 
 
 async def test_blocked_creates_are_on_record_and_waited_for(herd: Herd) -> None:

@@ -39,7 +39,7 @@ def let(world: World, it: Instance, gpu: float = 0.0, cpu: float = 1.0) -> None:
 
 
 async def now_of(herd: Herd, it: Instance) -> Instance:
-    return await herd.instances.get(it.id)
+    return await herd.get(it.id)
 
 
 async def test_what_is_idle_for_so_long_is_announced_stopped_and_explained(herd: Herd, world: World) -> None:
@@ -53,7 +53,7 @@ async def test_what_is_idle_for_so_long_is_announced_stopped_and_explained(herd:
     assert (stopped.goal, stopped.status) == (Goal.STOPPED, Status.EXITED)
     told = [word for word in herd.webhooks() if "idle" in word or word.endswith(("stopping", "exited"))]
     assert told == ["instance.idle_warning", "instance.idle_ended", "instance.stopping", "instance.exited"]
-    by_type = {event.type: event for event in await herd.instances.events(it.id)}
+    by_type = {event.type: event for event in await herd.events(it.id)}
     assert by_type["instance.stopping"].at - idle_at >= timedelta(minutes=30)
     assert by_type["instance.stopping"].at - by_type["instance.idle_warning"].at >= timedelta(minutes=4)
     assert by_type["instance.stopping"].actor == "idle"
@@ -121,7 +121,7 @@ async def test_a_heartbeat_withdraws_an_announced_end(herd: Herd, world: World) 
     let(world, it)
     while not ((watch := (await now_of(herd, it)).use_watch) and watch.warned):
         await herd.run_for(MINUTE)
-    await herd.plane.note_use(it.id)
+    await herd.heartbeat(it.id)
     kept_at = herd.clock.now()
     await herd.run_for(timedelta(minutes=29))
     assert world.calls[ApiEndpoint.STOP.value] == 0
@@ -199,11 +199,11 @@ async def test_zeros_for_a_small_herd_do_not_end_it_two_by_two(herd: Herd, world
     herd_of_four = [await watched(herd, replace(HALF_HOUR, window_s=300), f"job-{n}") for n in range(4)]
     # Two are looked at before the others.
     for it in herd_of_four[2:]:
-        await herd.plane.note_use(it.id)
+        await herd.heartbeat(it.id)
     world.faults.add(Fault(FaultKind.WRONG_METRICS, style="zeros", count=100_000))
     await herd.run_for(14 * MINUTE)
     for it in herd_of_four[2:]:
-        await herd.plane.note_use(it.id)
+        await herd.heartbeat(it.id)
     await herd.run_for(timedelta(hours=3))
     assert world.calls[ApiEndpoint.STOP.value] == 2
     assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
@@ -317,10 +317,9 @@ async def test_few_that_are_idle_among_many_end(herd: Herd, world: World) -> Non
 async def test_after_a_restart_heartbeats_that_nobody_heard_count(herd: Herd, world: World) -> None:
     it = await watched(herd)
     let(world, it)
-    await herd.plane.note_use(it.id)
+    await herd.heartbeat(it.id)
     await herd.run_for(timedelta(minutes=20))
-    look = herd.watch_use.look
-    herd.watch_use = replace(herd.watch_use, look=replace(look, up_since=herd.clock.now()))
+    herd.forget_heartbeats()
     await herd.run_for(timedelta(minutes=29))
     assert (await now_of(herd, it)).usable
     await herd.run_for(timedelta(minutes=10))
@@ -343,7 +342,7 @@ async def test_no_machine_with_a_busy_sample_in_its_time_is_ever_stopped(
     stops = {
         it.id: event.at.timestamp()
         for it in fleet
-        for event in await herd.instances.events(it.id)
+        for event in await herd.events(it.id)
         if event.type == "instance.stopping"
     }
     # Samples are a minute late, and a minute apart.

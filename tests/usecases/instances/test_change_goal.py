@@ -20,7 +20,7 @@ from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.instances.change_goal import AcceptedGoal, ChangeGoal
+from gpuherd.usecases.instances.change_goal import AcceptedGoal
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -40,7 +40,7 @@ async def running(herd: Herd) -> AsyncIterator[Instance]:
 
 @pytest.fixture
 async def exited(herd: Herd, running: Instance) -> AsyncIterator[Instance]:
-    await herd.change_goal.stop(running.id)
+    await herd.stop(running.id)
     yield await herd.settle(running)
 
 
@@ -52,7 +52,7 @@ def phases(instance: Instance) -> list[str]:
 async def test_stop_ends_when_the_cloud_shows_that_it_stopped(
     herd: Herd, world: World, running: Instance
 ) -> None:
-    asked = (await herd.change_goal.stop("job")).instance
+    asked = (await herd.stop("job")).instance
     assert (asked.status, asked.goal) == (Status.STOPPING, Goal.STOPPED)
     stopped = await herd.settle(running)
     assert stopped.status is Status.EXITED
@@ -67,7 +67,7 @@ async def test_start_brings_it_back_with_the_ports_it_has_now(
     herd: Herd, world: World, exited: Instance
 ) -> None:
     ports_before = exited.ports
-    asked = (await herd.change_goal.start("job")).instance
+    asked = (await herd.start("job")).instance
     assert (asked.status, asked.usable) == (Status.STARTING, False)
     started = await herd.settle(exited)
     assert (started.status, started.usable) == (Status.RUNNING, True)
@@ -80,9 +80,7 @@ async def test_start_brings_it_back_with_the_ports_it_has_now(
 
 
 async def test_fifty_starts_at_once_are_one_start(herd: Herd, world: World, exited: Instance) -> None:
-    answers = await asyncio.gather(
-        *(herd.change_goal.start(exited.id) for _ in range(50)), return_exceptions=True
-    )
+    answers = await asyncio.gather(*(herd.start(exited.id) for _ in range(50)), return_exceptions=True)
     accepted = [it for it in answers if isinstance(it, AcceptedGoal)]
     refused = [it for it in answers if isinstance(it, Conflict)]
     assert (len(accepted), len(refused)) == (1, 49)
@@ -94,13 +92,13 @@ async def test_fifty_starts_at_once_are_one_start(herd: Herd, world: World, exit
 
 async def test_only_what_has_exited_can_be_started(herd: Herd, running: Instance) -> None:
     with pytest.raises(Conflict) as refused:
-        await herd.change_goal.start(running.id)
+        await herd.start(running.id)
     assert refused.value.code == "INSTANCE_NOT_STARTABLE"
 
 
 async def test_what_does_not_run_cannot_be_stopped(herd: Herd, exited: Instance) -> None:
     with pytest.raises(Conflict) as refused:
-        await herd.change_goal.stop(exited.id)
+        await herd.stop(exited.id)
     assert refused.value.code == "INSTANCE_NOT_STOPPABLE"
 
 
@@ -108,7 +106,7 @@ async def test_a_start_without_stock_ends_and_leaves_it_exited(
     herd: Herd, world: World, exited: Instance
 ) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(ApiEndpoint.START,)))
-    await herd.change_goal.start(exited.id)
+    await herd.start(exited.id)
     back = await herd.settle(exited)
     assert back.status is Status.EXITED
     assert back.operation is not None
@@ -118,7 +116,7 @@ async def test_a_start_without_stock_ends_and_leaves_it_exited(
     assert len(world.alive()) == 1
     # And it can be tried again.
     world.faults.replace(())
-    await herd.change_goal.start(exited.id)
+    await herd.start(exited.id)
     assert (await herd.settle(exited)).status is Status.RUNNING
 
 
@@ -131,11 +129,11 @@ async def test_a_delete_during_a_start_that_is_refused_wins(
             world.stock(product.id, cluster_id, 0)
     hang = Fault(FaultKind.HANG, count=1, seconds=5, endpoints=(ApiEndpoint.START,), style="before_commit")
     world.faults.add(hang)
-    await herd.change_goal.start(exited.id)
+    await herd.start(exited.id)
 
     async def delete_soon() -> None:
         await herd.clock.sleep(3)
-        await herd.change_goal.delete(exited.id)
+        await herd.delete(exited.id)
 
     await asyncio.gather(herd.run_for(timedelta(seconds=8)), delete_soon())
     gone = await herd.settle(exited)
@@ -148,7 +146,7 @@ async def test_a_start_that_was_refused_but_went_through_is_seen(
     herd: Herd, world: World, exited: Instance
 ) -> None:
     world.faults.add(Fault(FaultKind.START_WENT_THROUGH))
-    await herd.change_goal.start(exited.id)
+    await herd.start(exited.id)
     assert (await herd.settle(exited)).status is Status.RUNNING
     assert world.calls[ApiEndpoint.START.value] == 1
 
@@ -177,24 +175,24 @@ async def test_goals_are_reached_whatever_becomes_of_the_answers(
     herd: Herd, world: World, exited: Instance, fault: Fault
 ) -> None:
     world.faults.add(fault)
-    await herd.change_goal.start(exited.id)
+    await herd.start(exited.id)
     assert (await herd.settle(exited)).status is Status.RUNNING
     world.faults.replace([fault])
-    await herd.change_goal.stop(exited.id)
+    await herd.stop(exited.id)
     assert (await herd.settle(exited)).status is Status.EXITED
     world.faults.replace([fault])
-    await herd.change_goal.delete(exited.id)
+    await herd.delete(exited.id)
     assert (await herd.settle(exited)).status is Status.DELETED
     assert world.alive() == []
 
 
 async def test_a_stop_during_a_start_wins(herd: Herd, world: World, exited: Instance) -> None:
-    first = await herd.change_goal.start(exited.id)
+    first = await herd.start(exited.id)
     await herd.run_for(timedelta(seconds=3))
-    await herd.change_goal.stop(exited.id)
+    await herd.stop(exited.id)
     stopped = await herd.settle(exited)
     assert stopped.status is Status.EXITED
-    put_aside, _ = await herd.instances.operation(first.operation.id)
+    put_aside, _ = await herd.operation(first.operation.id)
     assert put_aside.state is OperationState.SUPERSEDED
     assert "instance.ready" not in herd.webhooks()[-3:]
 
@@ -202,13 +200,13 @@ async def test_a_stop_during_a_start_wins(herd: Herd, world: World, exited: Inst
 async def test_delete_is_done_when_the_cloud_proves_the_absence(
     herd: Herd, world: World, running: Instance
 ) -> None:
-    await herd.change_goal.delete("job")
+    await herd.delete("job")
     gone = await herd.settle(running)
     assert gone.status is Status.DELETED
     assert phases(gone) == ["requested", "deleting", "deleted"]
     assert world.alive() == []
     assert herd.webhooks()[-1] == "instance.deleted"
-    again = await herd.change_goal.delete(running.id)
+    again = await herd.delete(running.id)
     assert again.operation == gone.operation
 
 
@@ -217,9 +215,9 @@ async def test_empty_lists_do_not_prove_a_delete(herd: Herd, world: World, runni
         Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, endpoints=(ApiEndpoint.DELETE,), for_s=100),
         Fault(FaultKind.EMPTY_LIST, for_s=100),
     )
-    await herd.change_goal.delete(running.id)
+    await herd.delete(running.id)
     await herd.run_for(timedelta(seconds=95))
-    assert (await herd.instances.get(running.id)).status is Status.DELETING
+    assert (await herd.get(running.id)).status is Status.DELETING
     assert (await herd.settle(running)).status is Status.DELETED
     assert world.alive() == []
 
@@ -231,7 +229,7 @@ async def test_a_delete_at_any_moment_of_a_create_leaves_nothing(
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, probability=0.5))
     instance = await herd.launch(webhook_url=HOOK)
     await herd.run_for(timedelta(seconds=after_s))
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     gone = await herd.settle(instance, timedelta(hours=2))
     assert gone.status is Status.DELETED
     assert world.alive() == []
@@ -244,14 +242,14 @@ async def test_a_delete_during_the_create_call_itself_binds_first(herd: Herd, wo
 
     async def delete_soon() -> None:
         await herd.clock.sleep(3)
-        await herd.change_goal.delete(instance.id)
+        await herd.delete(instance.id)
 
     await asyncio.gather(herd.run_for(timedelta(seconds=8)), delete_soon())
     gone = await herd.settle(instance)
     assert gone.status is Status.DELETED
     assert gone.cloud_id is not None
     assert world.alive() == []
-    story = [it.type for it in await herd.instances.events(instance.id)]
+    story = [it.type for it in await herd.events(instance.id)]
     assert "instance.outcome_unknown" not in story
 
 
@@ -259,7 +257,7 @@ async def test_a_failed_instance_can_be_deleted(herd: Herd, world: World) -> Non
     world.faults.add(Fault(FaultKind.PULL_FAILURE, style="stuck"))
     instance = await herd.settle(await herd.launch(on_failure=OnFailure.KEEP))
     assert instance.status is Status.FAILED
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     assert (await herd.settle(instance)).status is Status.DELETED
     assert world.alive() == []
 
@@ -269,7 +267,7 @@ async def test_a_machine_that_somebody_else_started_is_followed(
 ) -> None:
     world.start(exited.cloud_id or "")
     await herd.run_for(timedelta(minutes=3))
-    it = await herd.instances.get(exited.id)
+    it = await herd.get(exited.id)
     assert (it.status, it.goal) == (Status.RUNNING, Goal.RUNNING)
 
 
@@ -310,7 +308,7 @@ async def test_a_start_whose_application_never_answers_fails_but_keeps_the_machi
     herd: Herd, world: World, exited: Instance
 ) -> None:
     herd.prober.is_up = lambda _: False
-    await herd.change_goal.start(exited.id, health_check=CHECK)
+    await herd.start(exited.id, health_check=CHECK)
     failed = await herd.settle(exited)
     assert failed.status is Status.FAILED
     assert failed.operation is not None
@@ -318,7 +316,7 @@ async def test_a_start_whose_application_never_answers_fails_but_keeps_the_machi
     assert OperationPhase.HEALTH_CHECK_STARTED in [phase for phase, _ in failed.operation.phases]
     assert len(world.alive()) == 1
     # It still costs money, so it can be stopped.
-    await herd.change_goal.stop(failed.id)
+    await herd.stop(failed.id)
     assert (await herd.settle(failed)).status is Status.EXITED
 
 
@@ -326,8 +324,8 @@ async def test_a_stop_during_health_checks_ends_them_and_no_ready_comes_late(her
     herd.prober.is_up = lambda _: False
     instance = await herd.launch(webhook_url=HOOK, health_check=CHECK)
     await herd.run_for(timedelta(seconds=45))
-    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
-    await herd.change_goal.stop(instance.id)
+    assert (await herd.get(instance.id)).status is Status.HEALTH_CHECKING
+    await herd.stop(instance.id)
     herd.prober.is_up = lambda _: True
     assert (await herd.settle(instance)).status is Status.EXITED
     assert "instance.ready" not in herd.webhooks()
@@ -355,8 +353,8 @@ class Overtaken:
         return found
 
 
-def overtaken(herd: Herd, look: str, meanwhile: Callable[[], Awaitable[object]]) -> ChangeGoal:
-    return replace(herd.change_goal, instances=Overtaken(herd, look, meanwhile))
+def overtaken(herd: Herd, look: str, meanwhile: Callable[[], Awaitable[object]]) -> Herd:
+    return herd.goals_through(Overtaken(herd, look, meanwhile))
 
 
 async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusal_is_ours(
@@ -365,7 +363,7 @@ async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusa
     first: list[AcceptedGoal] = []
 
     async def faster() -> None:
-        first.append(await herd.change_goal.start(exited.id, claim=CLAIM))
+        first.append(await herd.start(exited.id, claim=CLAIM))
 
     second = await overtaken(herd, "claimed_operation", faster).start(exited.id, claim=CLAIM)
     assert (second.operation.id, second.replayed) == (first[0].operation.id, True)
@@ -378,7 +376,7 @@ async def test_an_equal_request_that_is_accepted_between_our_look_and_our_write_
     first: list[AcceptedGoal] = []
 
     async def faster() -> None:
-        first.append(await getattr(herd.change_goal, what)(exited.id, claim=CLAIM))
+        first.append(await getattr(herd, what)(exited.id, claim=CLAIM))
 
     slower = await getattr(overtaken(herd, "get", faster), what)(exited.id, claim=CLAIM)
     assert slower.replayed
@@ -387,10 +385,10 @@ async def test_an_equal_request_that_is_accepted_between_our_look_and_our_write_
 
 
 async def test_without_a_claim_a_second_start_is_still_refused(herd: Herd, exited: Instance) -> None:
-    await herd.change_goal.start(exited.id, claim=CLAIM)
+    await herd.start(exited.id, claim=CLAIM)
     for claim in (None, replace(CLAIM, key="two")):
         with pytest.raises(Conflict):
-            await herd.change_goal.start(exited.id, claim=claim)
+            await herd.start(exited.id, claim=claim)
 
 
 async def test_an_equal_request_is_ours_even_if_its_goal_was_overtaken_in_turn(
@@ -399,10 +397,10 @@ async def test_an_equal_request_is_ours_even_if_its_goal_was_overtaken_in_turn(
     accepted: list[AcceptedGoal] = []
 
     async def faster() -> None:
-        accepted.append(await herd.change_goal.stop(running.id, claim=CLAIM))
+        accepted.append(await herd.stop(running.id, claim=CLAIM))
         await herd.settle(running)
-        await herd.change_goal.start(running.id)
+        await herd.start(running.id)
 
     slower = await overtaken(herd, "get", faster).stop(running.id, claim=CLAIM)
     assert (slower.operation.id, slower.replayed) == (accepted[0].operation.id, True)
-    assert (await herd.instances.get(running.id)).goal is Goal.RUNNING
+    assert (await herd.get(running.id)).goal is Goal.RUNNING

@@ -75,7 +75,7 @@ async def test_other_peoples_machines_are_shown_as_such_and_can_be_left_out(herd
     await herd.settle(await herd.launch())
     foreign = rent_outside_gpuherd(world, "somebody-elses")
     other_gpuherd = rent_outside_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
-    await herd.observer.look()
+    await herd.look()
     reply = await comprehensive(herd)
     only = {it["cloudInstanceId"]: it for it in reply["instances"] if it["source"] == "novita"}
     assert set(only) == {foreign, other_gpuherd}
@@ -99,7 +99,7 @@ async def test_the_machine_of_an_unanswered_create_is_found_by_its_tag(herd: Her
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
     instance = await herd.launch()
     await herd.run_for(timedelta(seconds=1))
-    assert (await herd.instances.get(instance.id)).cloud_id is None
+    assert (await herd.get(instance.id)).cloud_id is None
     (machine,) = world.alive()
     await until_the_list_is_old(herd)
     found = await entry(herd)
@@ -122,7 +122,7 @@ async def test_a_machine_that_vanished_is_a_conflict_until_it_is_proven(herd: He
     found = await entry(herd)
     assert (found["source"], found["status"], found["consistency"]) == ("local", "running", "conflicted")
     await herd.run_for(timedelta(minutes=5))
-    herd.comprehensive.forget()
+    herd.forget_comprehensive()
     found = await entry(herd)
     assert (found["status"], found["consistency"]) == ("failed", "consistent")
 
@@ -145,7 +145,7 @@ async def test_the_clouds_word_counts_and_without_a_sync_our_memory_stays(herd: 
     assert (found["status"], found["localStatus"]) == ("exited", "running")
     assert found["consistency"] == "novita-newer"
     await herd.run_for(timedelta(seconds=10))
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
 
 
 async def test_a_sync_lets_our_memory_follow(herd: Herd, world: World) -> None:
@@ -156,7 +156,7 @@ async def test_a_sync_lets_our_memory_follow(herd: Herd, world: World) -> None:
     reply = await comprehensive(herd, sync_local_state=True)
     assert reply["synced"] is True
     await herd.run_for(timedelta(seconds=1))
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
     found = await entry(herd)
     assert (found["status"], found["localStatus"], found["consistency"]) == ("exited", "exited", "consistent")
 
@@ -232,7 +232,7 @@ async def test_the_observers_last_list_serves_every_caller(
 ) -> None:
     await herd.settle(await herd.launch())
     foreign = rent_outside_gpuherd(world, "somebody-elses")
-    await herd.observer.look()
+    await herd.look()
     lists = world.calls[LISTS]
     seen = await comprehensive(herd)
     assert [it["cloudInstanceId"] for it in seen["instances"] if it["source"] == "novita"] == [foreign]
@@ -243,7 +243,7 @@ async def test_the_observers_last_list_serves_every_caller(
 
 
 async def test_nothing_that_is_shown_is_older_than_30_s(herd: Herd, world: World, clock: FakeClock) -> None:
-    await herd.observer.look()
+    await herd.look()
     await clock.sleep(COMPREHENSIVE_TTL_S - 1)
     assert (await comprehensive(herd))["total"] == 0
     rent_outside_gpuherd(world, "somebody-elses")
@@ -261,7 +261,7 @@ async def test_without_a_list_of_the_observer_one_is_made_for_all(herd: Herd, wo
 async def test_a_list_of_before_an_outage_is_not_shown_as_the_present(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
     world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
-    await herd.observer.look()
+    await herd.look()
     assert (await comprehensive(herd))["stale"] is True
 
 
@@ -280,7 +280,7 @@ async def test_the_times_of_the_parts_are_told(herd: Herd, world: World) -> None
 async def test_no_secret_of_a_machine_is_shown(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
     rent_outside_gpuherd(world, "somebody-elses")
-    await herd.observer.look()
+    await herd.look()
     reply = await herd.comprehensive()
     assert SECRET.encode() not in reply
     assert all(machine.ssh_password.encode() not in reply for machine in world.alive())

@@ -58,9 +58,8 @@ async def test_what_is_within_the_free_part_costs_what_it_did(herd: Herd) -> Non
 
 
 async def test_the_plan_names_the_whole_and_its_parts(herd: Herd) -> None:
-    plan_launch = replace(herd.plane.plan_launch, catalogue=herd.catalogue)
     wish = replace(herd.wish, disk_gb=BIG_GB, gpu_num=2)
-    document = encode(describe_plan(await plan_launch(LaunchRequest("plan", wish))))
+    document = encode(describe_plan(await herd.plan(LaunchRequest("plan", wish))))
     assert (document["bestHourlyPrice"], document["diskHourlyPrice"]) == ("0.45", "0.05")
     assert shown(document["offers"][0]) == ("0.45", "0.2", "0.05")
 
@@ -86,13 +85,13 @@ async def test_a_limited_key_pays_for_the_disk(herd: Herd) -> None:
         return LaunchRequest("mine", replace(herd.wish, disk_gb=BIG_GB), caller=holder)
 
     with pytest.raises(QuotaExceeded) as refused:
-        await herd.launch_instance(asking("0.24"))
+        await herd.launch_request(asking("0.24"))
     assert refused.value.details["hourlyUsd"]["requested"] == "0.25"
-    first = (await herd.launch_instance(asking("0.25"))).instance
+    first = (await herd.launch_request(asking("0.25"))).instance
     assert first.wish.hourly_usd_max == GPU_USD + BIG_USD
     await herd.settle(first)
     with pytest.raises(QuotaExceeded) as refused:
-        await herd.launch_instance(asking("0.49"))
+        await herd.launch_request(asking("0.49"))
     assert refused.value.details["hourlyUsd"]["used"] == "0.25"
 
 
@@ -100,19 +99,19 @@ async def test_a_limited_key_pays_for_the_disks_that_it_has_stopped(herd: Herd) 
     """Else it could rent, stop, and rent again, until disks alone cost more than it may spend."""
     holder = Caller("holder", Scope.WRITE, Limits(max_hourly_usd=Decimal("0.26")))
     request = LaunchRequest("mine", replace(herd.wish, disk_gb=BIG_GB), caller=holder)
-    first = await herd.settle((await herd.launch_instance(request)).instance)
-    await herd.change_goal.stop(first.id, caller=holder)
+    first = await herd.settle((await herd.launch_request(request)).instance)
+    await herd.stop(first.id, caller=holder)
     await herd.settle(first)
     with pytest.raises(QuotaExceeded) as refused:
-        await herd.launch_instance(request)
+        await herd.launch_request(request)
     assert refused.value.details["hourlyUsd"]["used"] == "0.05"
     assert refused.value.details["gpus"]["used"] == 0
     # Its own disk does not stand in the way of its start.
-    await herd.change_goal.start(first.id, caller=holder)
+    await herd.start(first.id, caller=holder)
     await herd.settle(first)
-    await herd.change_goal.delete(first.id, caller=holder)
+    await herd.delete(first.id, caller=holder)
     await herd.settle(first)
-    await herd.launch_instance(request)
+    await herd.launch_request(request)
 
 
 @pytest.mark.parametrize("kind", [Herd, MemoryHerd])
@@ -126,13 +125,13 @@ async def test_a_failed_machine_that_was_kept_counts_with_its_disk_once_it_has_s
     check = HealthCheck(target_port=8888, max_wait_ms=60_000)
     wish = replace(herd.wish, disk_gb=BIG_GB)
     request = LaunchRequest("mine", wish, caller=holder, on_failure=OnFailure.KEEP, health_check=check)
-    kept = await herd.settle((await herd.launch_instance(request)).instance)
+    kept = await herd.settle((await herd.launch_request(request)).instance)
     assert kept.status is Status.FAILED
 
     async def used() -> dict[str, Any]:
         await herd.run_for(timedelta(minutes=2))
         with pytest.raises(QuotaExceeded) as refused:
-            await herd.launch_instance(replace(request, name="second"))
+            await herd.launch_request(replace(request, name="second"))
         return {what: it["used"] for what, it in refused.value.details.items()}
 
     assert await used() == {"gpus": 1, "hourlyUsd": "0.25"}
@@ -146,13 +145,13 @@ async def test_another_tariff_reprices_what_is_alive_once(herd: Herd) -> None:
     small = await herd.settle(await herd.launch())
     dearer = RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff(Decimal("0.01"), 60))
     await dearer()
-    repriced = await herd.instances.get(big.id)
+    repriced = await herd.get(big.id)
     assert (repriced.disk_hourly_usd, repriced.hourly_usd) == (2 * BIG_USD, GPU_USD + 2 * BIG_USD)
-    assert await herd.instances.get(small.id) == small, "its disk is free by both tariffs"
+    assert await herd.get(small.id) == small, "its disk is free by both tariffs"
     await dearer()
-    assert (await herd.instances.get(big.id)).version == repriced.version
+    assert (await herd.get(big.id)).version == repriced.version
     await RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff())()
-    assert (await herd.instances.get(big.id)).hourly_usd == GPU_USD + BIG_USD
+    assert (await herd.get(big.id)).hourly_usd == GPU_USD + BIG_USD
 
 
 async def test_a_turn_that_is_faster_than_the_new_price_keeps_what_it_wrote(herd: Herd) -> None:

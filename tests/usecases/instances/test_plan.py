@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,6 @@ from gpuherd.usecases.cloud.catalogue import PRICES_TTL_S, CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.instances.plan import PlanLaunch
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -50,14 +50,10 @@ EMPTY = Fault(
 HK, SGP, IN = "CN-HK-01", "AS-SGP-02", "AS-IN-01"
 
 
-def planner(herd: Herd, timeout_s: float = 30.0) -> PlanLaunch:
-    return replace(herd.plane.plan_launch, catalogue=herd.catalogue, timeout_s=timeout_s)
-
-
 async def planned(herd: Herd, caller: Caller = SYSTEM_CALLER, **asked: Any) -> Plan:
     places = {key: asked.pop(key) for key in ("region", "regions") if key in asked}
     request = LaunchRequest(name="plan", wish=replace(herd.wish, **asked), caller=caller, **places)
-    return await planner(herd)(request)
+    return await herd.plan(request, timeout_s=30.0)
 
 
 def codes(plan: Plan) -> list[str]:
@@ -106,7 +102,7 @@ async def test_the_order_of_the_plan_is_the_order_in_which_a_launch_tries(
     world.faults.add(EMPTY)
     failed = await herd.settle(await herd.launch(**asked))
     assert failed.status is Status.FAILED
-    tried = [(it.product_id, it.region) for it in await herd.instances.attempts(failed.id)]
+    tried = [(it.product_id, it.region) for it in await herd.attempts(failed.id)]
     assert tried == [(it.product_id, it.region) for it in plan.ranking.accepted]
     assert len(tried) > 1
 
@@ -160,7 +156,7 @@ class SilentCatalogue(CatalogueCache):
 
 
 async def test_a_plan_does_not_wait_for_ever(herd: Herd) -> None:
-    silent = replace(planner(herd, 0.01), catalogue=SilentCatalogue(herd.cloud, herd.clock))
+    silent = partial(herd.plan, timeout_s=0.01, catalogue=SilentCatalogue(herd.cloud, herd.clock))
     with pytest.raises(CloudTimeout):
         await silent(LaunchRequest("plan", herd.wish))
 
@@ -182,7 +178,7 @@ async def test_the_limits_of_the_key_are_judged(herd: Herd) -> None:
     assert codes(plan) == ["QUOTA_EXCEEDED"]
     assert plan.ranking.accepted
     held = LaunchRequest("mine", replace(herd.wish, gpu_num=2), caller=holder)
-    await herd.launch_instance(held)
+    await herd.launch_request(held)
     assert codes(await planned(herd, holder)) == ["QUOTA_EXCEEDED"]
     # What others hold does not count.
     assert (await planned(herd, replace(holder, key_id="other"))).fits
@@ -217,8 +213,8 @@ async def test_warnings(herd: Herd) -> None:
 
 
 async def test_regions_that_do_not_sell_it_are_named_if_they_were_asked_for(herd: Herd) -> None:
-    regions = await herd.catalogue.regions()
-    offers = await herd.catalogue.offers(BillingMode.SPOT)
+    regions = await herd.regions()
+    offers = await herd.offers(BillingMode.SPOT)
     sold = {it.region for it in offers if it.product_name == herd.wish.product_name}
     without = next(it.code for it in regions if it.code not in sold)
     plan = await planned(herd, regions=(HK, without))
@@ -233,7 +229,7 @@ class PrivateTemplates(CatalogueCache):
 
 
 async def test_a_missing_registry_credential_is_found_before_it_costs_anything(herd: Herd) -> None:
-    private = replace(planner(herd), catalogue=PrivateTemplates(herd.cloud, herd.clock))
+    private = partial(herd.plan, catalogue=PrivateTemplates(herd.cloud, herd.clock))
     plan = await private(LaunchRequest("plan", herd.wish))
     assert codes(plan) == ["REGISTRY_AUTH_NOT_FOUND"]
 
@@ -246,7 +242,7 @@ class BrokenTemplates(CatalogueCache):
 
 
 async def test_an_unusable_template_is_refused_as_in_a_launch(herd: Herd) -> None:
-    broken = replace(planner(herd), catalogue=BrokenTemplates(herd.cloud, herd.clock))
+    broken = partial(herd.plan, catalogue=BrokenTemplates(herd.cloud, herd.clock))
     with pytest.raises(TemplateUnusable):
         await broken(LaunchRequest("plan", herd.wish))
 

@@ -194,7 +194,7 @@ async def test_details_that_were_read_while_the_cloud_fell_silent_are_not_stale_
 
 async def test_during_an_outage_the_last_known_state_is_served_and_marked(herd: Herd, world: World) -> None:
     async def stale() -> bool:
-        return bool(json.loads(await herd.reader.details(instance.id))["stale"])
+        return bool(json.loads(await herd.details(instance.id))["stale"])
 
     instance = await herd.settle(await herd.launch())
     assert not await stale()
@@ -204,7 +204,7 @@ async def test_during_an_outage_the_last_known_state_is_served_and_marked(herd: 
     # Two lists in a row that failed are enough.
     await herd.run_for(timedelta(seconds=60))
     assert await stale()
-    shown = json.loads(await herd.reader.details(instance.id))
+    shown = json.loads(await herd.details(instance.id))
     assert (shown["status"], shown["usable"]) == ("running", True)
     await herd.run_for(timedelta(seconds=600))
     assert not await stale()
@@ -282,7 +282,7 @@ async def test_a_hundred_who_wait_for_one_instance_wake_at_the_moment_it_is_read
     woken_at: list[datetime] = []
 
     async def wait() -> bytes:
-        details, timed_out = await herd.reader.wait_for(instance.id, WaitFor.READY, 300)
+        details, timed_out = await herd.wait_for(instance.id, WaitFor.READY, 300)
         assert not timed_out
         woken_at.append(clock.now())
         return details
@@ -299,4 +299,4 @@ async def test_a_name_that_several_share_is_not_waited_for(herd: Herd) -> None:
     await herd.launch("twin")
     await herd.launch("twin")
     with pytest.raises(Conflict):
-        await herd.reader.wait_for("twin", WaitFor.READY, 30)
+        await herd.wait_for("twin", WaitFor.READY, 30)

@@ -41,7 +41,7 @@ def herd_kind() -> type[Herd]:
 async def test_a_running_foreign_machine_becomes_a_usable_instance_at_once(herd: Herd, world: World) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.clock.sleep(600)
-    adopted, is_new = await herd.orphan_services.adopt(stranger)
+    adopted, is_new = await herd.adopt(stranger)
     assert is_new
     machine = world.machines[stranger]
     assert (adopted.cloud_id, adopted.name) == (stranger, "somebody-elses")
@@ -66,13 +66,13 @@ async def test_an_adopted_machine_can_be_stopped_started_and_deleted_like_any_ot
 ) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.clock.sleep(600)
-    adopted, _ = await herd.orphan_services.adopt(stranger)
+    adopted, _ = await herd.adopt(stranger)
     await herd.settle(adopted)
-    await herd.change_goal.stop(adopted.id)
+    await herd.stop(adopted.id)
     assert (await herd.settle(adopted)).status is Status.EXITED
-    await herd.change_goal.start(adopted.id)
+    await herd.start(adopted.id)
     assert (await herd.settle(adopted)).status is Status.RUNNING
-    await herd.change_goal.delete(adopted.id)
+    await herd.delete(adopted.id)
     assert (await herd.settle(adopted)).status is Status.DELETED
     assert alive(herd) == set()
 
@@ -80,17 +80,17 @@ async def test_an_adopted_machine_can_be_stopped_started_and_deleted_like_any_ot
 async def test_to_adopt_twice_is_to_adopt_once(herd: Herd, world: World) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await look(herd)
-    first, is_new = await herd.orphan_services.adopt(stranger)
-    again, is_new_again = await herd.orphan_services.adopt(stranger)
+    first, is_new = await herd.adopt(stranger)
+    again, is_new_again = await herd.adopt(stranger)
     assert (is_new, is_new_again) == (True, False)
     assert again.id == first.id
-    assert (await herd.instances.events(first.id))[0].type == "instance.adopted"
+    assert (await herd.events(first.id))[0].type == "instance.adopted"
 
 
 async def test_many_who_adopt_at_once_get_the_same_instance(herd: Herd, world: World) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await look(herd)
-    answers = await asyncio.gather(*(herd.orphan_services.adopt(stranger) for _ in range(5)))
+    answers = await asyncio.gather(*(herd.adopt(stranger) for _ in range(5)))
     assert len({instance.id for instance, _ in answers}) == 1
     assert sum(is_new for _, is_new in answers) == 1
 
@@ -100,7 +100,7 @@ async def test_a_stopped_machine_is_adopted_stopped(herd: Herd, world: World) ->
     await herd.clock.sleep(600)
     world.stop(stranger)
     await herd.clock.sleep(120)
-    adopted, _ = await herd.orphan_services.adopt(stranger)
+    adopted, _ = await herd.adopt(stranger)
     assert (adopted.status, adopted.goal, adopted.usable) == (Status.EXITED, Goal.STOPPED, False)
     await herd.settle(adopted)
     assert world.machines[stranger].status(world.now()) == "exited"
@@ -108,7 +108,7 @@ async def test_a_stopped_machine_is_adopted_stopped(herd: Herd, world: World) ->
 
 async def test_a_booting_machine_is_followed_and_kept_whatever_comes(herd: Herd, world: World) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
-    adopted, _ = await herd.orphan_services.adopt(stranger)
+    adopted, _ = await herd.adopt(stranger)
     assert (adopted.status, adopted.on_failure) == (Status.STARTING, OnFailure.KEEP)
     assert (await herd.settle(adopted)).status is Status.RUNNING
 
@@ -116,7 +116,7 @@ async def test_a_booting_machine_is_followed_and_kept_whatever_comes(herd: Herd,
 async def test_one_with_our_tag_gets_its_own_id_back(herd: Herd) -> None:
     unrecorded = rent_tagged(herd, 7)
     await look(herd)
-    adopted, _ = await herd.orphan_services.adopt(unrecorded)
+    adopted, _ = await herd.adopt(unrecorded)
     assert (adopted.id, adopted.name) == (instance_id(7), "job-7")
 
 
@@ -127,7 +127,7 @@ async def test_an_instance_without_a_machine_takes_its_own_back(herd: Herd) -> N
     )
     late = rent_tagged(herd, 1)
     await herd.clock.sleep(600)
-    adopted, _ = await herd.orphan_services.adopt(late)
+    adopted, _ = await herd.adopt(late)
     assert (adopted.id, adopted.labels) == (lost.id, {"team": "a"})
     # Its health check is asked first, as after any start.
     assert (adopted.status, adopted.usable, adopted.last_error) == (Status.RUNNING, False, None)
@@ -137,9 +137,9 @@ async def test_an_instance_without_a_machine_takes_its_own_back(herd: Herd) -> N
 async def test_what_was_deleted_stays_deleted_and_its_machine_gets_a_new_instance(herd: Herd) -> None:
     surplus = await a_surplus_machine(herd, 1)
     await look(herd)
-    adopted, _ = await herd.orphan_services.adopt(surplus)
+    adopted, _ = await herd.adopt(surplus)
     assert adopted.id != instance_id(1)
-    assert (await herd.instances.get(instance_id(1))).status is Status.DELETED
+    assert (await herd.get(instance_id(1))).status is Status.DELETED
     await look_for(herd, timedelta(minutes=5))
     assert alive(herd) == {surplus}
 
@@ -148,14 +148,14 @@ async def test_a_deleted_instance_lets_go_of_the_machine_that_outlived_it(herd: 
     survivor = rent_tagged(herd, 1)
     await record(herd, 1, AttemptState.BOUND, cloud_id=survivor)
     await look(herd)
-    adopted, _ = await herd.orphan_services.adopt(survivor)
+    adopted, _ = await herd.adopt(survivor)
     assert adopted.cloud_id == survivor
-    assert (await herd.instances.get(instance_id(1))).cloud_id is None
+    assert (await herd.get(instance_id(1))).cloud_id is None
 
 
 async def test_another_installations_id_is_not_taken(herd: Herd, world: World) -> None:
     theirs = rent_outside_gpuherd(world, f"theirs--gh1-ffffffff-{'0' * 26}-1")
-    adopted, _ = await herd.orphan_services.adopt(theirs)
+    adopted, _ = await herd.adopt(theirs)
     assert adopted.id != f"inst_{'0' * 26}"
     assert adopted.name == "theirs"
 
@@ -163,7 +163,7 @@ async def test_another_installations_id_is_not_taken(herd: Herd, world: World) -
 async def test_a_machine_that_an_instance_has_is_refused(herd: Herd) -> None:
     instance = await herd.settle(await herd.launch())
     with pytest.raises(Conflict) as refused:
-        await herd.orphan_services.adopt(instance.cloud_id or "")
+        await herd.adopt(instance.cloud_id or "")
     assert refused.value.code == "ORPHAN_CLAIMED"
 
 
@@ -171,16 +171,16 @@ async def test_while_a_create_of_its_instance_is_open_it_is_refused(herd: Herd) 
     await record(herd, 1, AttemptState.UNKNOWN, status=Status.CREATING, goal=Goal.RUNNING, settled=False)
     for machine in (rent_tagged(herd, 1), rent_tagged(herd, 1, attempt=2)):
         with pytest.raises(Conflict) as refused:
-            await herd.orphan_services.adopt(machine)
+            await herd.adopt(machine)
         assert refused.value.code == "CREATE_UNRESOLVED"
 
 
 async def test_what_is_being_removed_is_refused(herd: Herd, world: World) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await look(herd, 600)
-    await herd.orphan_services.order.delete(stranger)
+    await herd.order("delete", stranger)
     with pytest.raises(Conflict) as refused:
-        await herd.orphan_services.adopt(stranger)
+        await herd.adopt(stranger)
     assert refused.value.code == "ORPHAN_LEAVING"
 
 
@@ -190,7 +190,7 @@ async def test_what_is_gone_is_not_found(herd: Herd, world: World) -> None:
     world.delete(stranger)
     await herd.clock.sleep(600)
     with pytest.raises(NotFound) as refused:
-        await herd.orphan_services.adopt(stranger)
+        await herd.adopt(stranger)
     assert refused.value.code == "ORPHAN_NOT_FOUND"
 
 
@@ -201,8 +201,8 @@ async def test_without_an_answer_about_details_and_prices_it_is_adopted_all_the_
     await herd.clock.sleep(600)
     # The meter asks for prices with the first list that shows a machine of others.
     world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.GET, ApiEndpoint.PRODUCTS)))
-    await herd.observer.look()
-    adopted, _ = await herd.orphan_services.adopt(stranger)
+    await herd.look()
+    adopted, _ = await herd.adopt(stranger)
     assert (adopted.cloud_id, adopted.rental) == (stranger, None)
 
 
@@ -210,7 +210,7 @@ async def test_without_an_answer_about_details_and_prices_it_is_adopted_all_the_
 async def test_an_adopted_machine_opens_a_line_again_when_it_outlives_its_instance(herd: Herd) -> None:
     unrecorded = rent_tagged(herd, 1)
     await look(herd)
-    adopted, _ = await herd.orphan_services.adopt(unrecorded)
+    adopted, _ = await herd.adopt(unrecorded)
     entry = (await herd.orphans.entry(unrecorded)).orphan
     assert entry is not None
     assert (entry.ending, entry.adopted_as) == (OrphanEnding.ADOPTED, adopted.id)

@@ -77,7 +77,7 @@ async def test_a_new_machine_of_others_is_told_once_on_the_account(herd: Herd, w
     await look(herd)
     second = rent_outside_gpuherd(world, "two")
     await look_for(herd, timedelta(minutes=2))
-    told = await herd.instances.events(ACCOUNT)
+    told = await herd.events(ACCOUNT)
     assert [(it.sequence, it.type, it.details["cloudInstanceId"]) for it in told] == [
         (1, "instance.orphan_detected", first),
         (2, "instance.orphan_detected", second),
@@ -89,7 +89,7 @@ async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(
 ) -> None:
     # The store in memory has no endpoints.
     herd = Herd(tmp_path / "herd.db", world, clock)
-    await herd.plane.webhooks.endpoints.add("https://example.com/all", ("instance.orphan_detected",))
+    await herd.add_endpoint("https://example.com/all", ("instance.orphan_detected",))
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.run_for(timedelta(minutes=2))
     herd.close()
@@ -109,7 +109,7 @@ async def test_a_create_that_took_effect_long_after_it_was_given_up_is_removed(
     assert len(world.machines) == 2
     assert [machine.id for machine in world.alive()] == [instance.cloud_id]
     assert await ledger(herd) == {}
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     (told,) = [json.loads(body) for _, body in herd.receiver.got if b"orphan_detected" in body]
     assert told["data"]["instanceId"] == instance.id
     assert told["data"]["orphan"]["cloudInstanceId"] in world.machines
@@ -147,9 +147,9 @@ async def test_a_removal_is_proven_before_the_line_is_closed_and_the_line_is_kep
     assert entry.ending is OrphanEnding.GONE
     assert entry.gone_at is not None
     await clock.sleep((CLOSED_LINES_RETENTION - timedelta(minutes=1)).total_seconds() - 300)
-    assert await herd.collector.forget() == 0
+    assert await herd.forget_orphans() == 0
     await clock.sleep(600)
-    assert await herd.collector.forget() == 1
+    assert await herd.forget_orphans() == 1
     assert (await herd.orphans.entry(surplus)).orphan is None
 
 
@@ -205,7 +205,7 @@ async def test_too_many_at_once_are_not_removed_until_a_person_has_looked(herd: 
     reason = await herd.flags.get(COLLECTOR_BRAKED)
     assert reason is not None
     assert "3 machines" in reason
-    released = await herd.collector.resume("operator")
+    released = await herd.resume_collector("operator")
     assert {it.cloud_id for it in released} == many
     await look(herd, 10)
     assert alive(herd) == set()
@@ -235,15 +235,15 @@ async def test_a_large_herd_may_lose_a_tenth(herd: Herd) -> None:
 
 async def test_to_resume_without_a_brake_orders_nothing(herd: Herd) -> None:
     surplus = await a_surplus_machine(herd, 1)
-    herd.collector.auto_delete = False
+    herd.auto_delete = False
     await look(herd)
     await look(herd, LATER_S)
-    assert await herd.collector.resume("operator") == ()
+    assert await herd.resume_collector("operator") == ()
     assert (await ledger(herd))[surplus].order is None
 
 
 async def test_while_the_collector_only_reports_nothing_is_removed(herd: Herd) -> None:
-    herd.collector.auto_delete = False
+    herd.auto_delete = False
     surplus = await a_surplus_machine(herd, 1)
     await look_for(herd, timedelta(minutes=5))
     assert alive(herd) == {surplus}
@@ -347,7 +347,7 @@ async def test_records_are_read_after_the_list_so_a_young_machine_is_never_taken
     herd = cloud.herd = Herd(tmp_path / "race.db", world, clock, cloud=cloud)
     await look(herd)
     assert (await herd.orphans.entry(cloud.machine)).orphan is None
-    assert await herd.instances.events(ACCOUNT) == ()
+    assert await herd.events(ACCOUNT) == ()
     herd.close()
 
 
@@ -384,7 +384,7 @@ async def test_one_list_is_one_sighting_however_often_it_is_looked_at(herd: Herd
     await look(herd)
     for _ in range(10):
         await clock.sleep(LATER_S)
-        assert not await herd.collector.tick()
+        assert not await herd.collect()
     assert alive(herd) == {surplus}
 
 

@@ -62,7 +62,7 @@ async def test_a_copy_beside_its_original_rents_once_more_and_both_machines_live
     # Neither can know of the other's call before its own.
     world.faults.add(Fault(FaultKind.LIST_LAG, count=2, seconds=20))
     await run_both(original, copy, timedelta(minutes=10))
-    has, has_too = await original.instances.get(instance.id), await copy.instances.get(instance.id)
+    has, has_too = await original.instances.get(instance.id), await copy.get(instance.id)
     assert has.status is has_too.status is Status.RUNNING
     assert has.cloud_id != has_too.cloud_id
     assert alive(original) == {has.cloud_id, has_too.cloud_id}
@@ -72,11 +72,11 @@ async def test_a_copy_beside_its_original_rents_once_more_and_both_machines_live
         assert (line.cloud_id, line.verdict, line.order) == (others.cloud_id, OrphanVerdict.UNRECORDED, None)
         assert others.cloud_id is not None
         assert others.cloud_id in (await herd.flags.get(INSTALLATION_SHARED) or "")
-        health = await herd.plane.health()
+        health = await herd.health()
         assert health is not None and health.installation_shared is not None
         assert "gpuherd creates resume" in health.installation_shared
         assert health.creates_blocked == health.collector_braked == health.installation_shared
-        told = await herd.instances.events(ACCOUNT)
+        told = await herd.events(ACCOUNT)
         assert [it.type for it in told] == ["installation.shared"]
 
 
@@ -86,7 +86,7 @@ async def test_a_copy_that_sees_its_originals_new_machine_rents_none_and_takes_n
     original, copy, instance = copies
     await original.settle(instance)
     await run_both(original, copy, timedelta(minutes=5))
-    waiting = await copy.instances.get(instance.id)
+    waiting = await copy.get(instance.id)
     assert (waiting.status, waiting.cloud_id) == (Status.CREATING, None)
     assert "creates are blocked" in waiting.reason
     assert world.calls[ApiEndpoint.CREATE.value] == 1
@@ -98,12 +98,12 @@ async def test_a_turn_that_sees_it_before_the_collector_does_not_take_it_either(
 ) -> None:
     original, copy, instance = copies
     await original.settle(instance)
-    await copy.observer.look()
+    await copy.look()
     leased = await copy.instance_leases.acquire(instance.id, None)
     assert leased is not None
-    await copy.advance.apply_step.rent(leased)
+    await copy.rent(leased)
     await copy.instance_leases.release(leased)
-    assert (await copy.instances.get(instance.id)).cloud_id is None
+    assert (await copy.get(instance.id)).cloud_id is None
     assert await copy.flags.get(INSTALLATION_SHARED) is not None
 
 
@@ -128,8 +128,8 @@ async def test_when_a_person_has_looked_the_one_that_stays_goes_on(
     await run_both(original, copy, timedelta(minutes=1))
     assert await copy.flags.get(INSTALLATION_SHARED) is not None
     # From here on the copy is alone.
-    await copy.plane.creates.resume(OPERATOR)
-    assert await copy.plane.creates.blocked() is None
+    await copy.resume_creates(OPERATOR)
+    assert await copy.creates_blocked() is None
     taken = await copy.settle(instance)
     assert (taken.status, taken.cloud_id) == (Status.RUNNING, rented.cloud_id)
     fresh = await copy.settle(await copy.launch("fresh"))
@@ -146,7 +146,7 @@ async def test_the_machine_of_an_instance_that_we_never_had_is_a_sign_too(herd: 
     assert await herd.flags.get(INSTALLATION_SHARED) is not None
     blocked = await herd.launch()
     await herd.run_for(timedelta(minutes=1))
-    assert (await herd.instances.get(blocked.id)).cloud_id is None
+    assert (await herd.get(blocked.id)).cloud_id is None
     assert world.calls[ApiEndpoint.CREATE.value] == 0
 
 
@@ -157,7 +157,7 @@ async def test_the_alarm_stops_the_collector(herd: Herd) -> None:
     stranger = rent_tagged(herd, 7)
     await look_for(herd, timedelta(minutes=5))
     assert alive(herd) == {surplus, stranger}
-    await herd.plane.creates.resume(OPERATOR)
+    await herd.resume_creates(OPERATOR)
     await look_for(herd, timedelta(minutes=1))
     assert alive(herd) == {stranger}
 
@@ -170,13 +170,13 @@ async def test_under_the_alarm_a_failed_instance_keeps_its_machine_and_a_deleted
     deleted = await herd.settle(await herd.launch("other"))
     rent_tagged(herd, 7)
     await herd.run_for(timedelta(minutes=40))
-    failed = await herd.instances.get(failing.id)
+    failed = await herd.get(failing.id)
     assert (failed.status, failed.releasing) == (Status.FAILED, True)
     assert failed.cloud_id in alive(herd)
-    await herd.change_goal.delete(deleted.id)
+    await herd.delete(deleted.id)
     await herd.run_for(timedelta(minutes=5))
     assert deleted.cloud_id not in alive(herd)
-    await herd.plane.creates.resume(OPERATOR)
+    await herd.resume_creates(OPERATOR)
     await herd.settle(failing)
     assert failed.cloud_id not in alive(herd)
 
@@ -214,9 +214,9 @@ async def test_a_copied_name_is_reported_and_never_removed(
     copied = copy_of(herd, mine.cloud_id)
     await look_for(herd, timedelta(minutes=10))
     assert (await ledger(herd))[copied].verdict is OrphanVerdict.UNRECORDED
-    await herd.change_goal.delete(mine.id)
+    await herd.delete(mine.id)
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(mine.id)).status is Status.DELETED
+    assert (await herd.get(mine.id)).status is Status.DELETED
     assert alive(herd) == {copied}
     assert await herd.flags.get(INSTALLATION_SHARED) is None, "a person is no second database"
 
@@ -246,8 +246,7 @@ async def test_a_machine_with_the_tag_of_a_call_of_days_ago_is_not_taken_for_its
 
 async def test_tags_of_before_the_random_part_are_read_and_resolved(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
-    renting = herd.advance.apply_step.rent
-    object.__setattr__(renting, "nonce", lambda: "")
+    herd.rent_through(nonce=lambda: "")
     found = await herd.settle(await herd.launch())
     (machine,) = world.alive()
     assert machine.name == cloud_name("job", Tag(herd.installation, found.key, 1))

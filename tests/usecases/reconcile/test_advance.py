@@ -62,7 +62,7 @@ async def test_the_job_of_an_instance_that_the_store_has_lost_is_done(herd: Herd
 async def test_a_refused_create_goes_on_to_the_next_region(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1))
     instance = await herd.settle(await herd.launch())
-    attempts = await herd.instances.attempts(instance.id)
+    attempts = await herd.attempts(instance.id)
     assert [(it.region, it.state) for it in attempts] == [
         ("CN-HK-01", AttemptState.REJECTED),
         ("AS-SGP-02", AttemptState.BOUND),
@@ -112,7 +112,7 @@ async def test_a_request_is_accepted_while_the_cloud_hangs_and_fulfilled_when_it
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=300))
     instance = await herd.launch()
     await herd.run_for(timedelta(seconds=120))
-    waiting = await herd.instances.get(instance.id)
+    waiting = await herd.get(instance.id)
     assert waiting.status is Status.CREATING
     assert "waiting for the cloud" in waiting.reason
     assert (await herd.settle(instance)).status is Status.RUNNING
@@ -151,7 +151,7 @@ async def test_a_refused_key_pauses_the_work_instead_of_failing_it(herd: Herd, w
 async def test_who_is_refused_for_hours_asks_less_and_less_often_and_is_served_in_the_end(
     herd: Herd, world: World
 ) -> None:
-    await herd.observer.look()
+    await herd.look()
     world.faults.add(
         Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=401, reason="UNAUTHORIZED")
     )
@@ -209,9 +209,9 @@ async def test_flapping_and_unknown_statuses_never_move_an_instance_backwards(
     )
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+    assert (await herd.get(instance.id)).status is Status.RUNNING
     order = ["creating", "starting", "running"]
-    seen = [it.after for it in await herd.instances.events(instance.id) if it.after]
+    seen = [it.after for it in await herd.events(instance.id) if it.after]
     assert seen == sorted(seen, key=order.index)
 
 
@@ -237,7 +237,7 @@ async def test_a_machine_that_stops_later_is_shown_as_exited(herd: Herd, world: 
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.stop(instance.cloud_id or "")
     await herd.run_for(timedelta(minutes=2))
-    stopped = await herd.instances.get(instance.id)
+    stopped = await herd.get(instance.id)
     assert stopped.status is Status.EXITED
     assert stopped.stopped_at is not None
     assert herd.webhooks()[-1] == "instance.exited"
@@ -267,7 +267,7 @@ async def test_creates_stop_when_the_cloud_does_not_keep_our_tag(
     assert "does not carry the tag" in (await herd.flags.get(CREATES_BLOCKED) or "")
     second = await herd.launch("second")
     await herd.run_for(timedelta(minutes=2))
-    assert "creates are blocked" in (await herd.instances.get(second.id)).reason
+    assert "creates are blocked" in (await herd.get(second.id)).reason
     assert len(world.alive()) == 1
     await herd.flags.put(CREATES_BLOCKED, None)
     herd.cloud = SimulatedCloud(world)

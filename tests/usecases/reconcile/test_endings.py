@@ -52,7 +52,7 @@ def ends_at(it: Instance) -> datetime:
 
 
 async def events_of(herd: Herd, it: Instance, *types: str) -> list[Event]:
-    return [event for event in await herd.instances.events(it.id) if event.type in types]
+    return [event for event in await herd.events(it.id) if event.type in types]
 
 
 async def test_a_lease_counts_from_the_rental_and_stops_the_machine_at_its_end(
@@ -61,7 +61,7 @@ async def test_a_lease_counts_from_the_rental_and_stops_the_machine_at_its_end(
     accepted = await herd.launch(terms=leased())
     assert accepted.lease_term is None, "nothing is rented, so nothing counts yet"
     instance = await herd.settle(accepted)
-    rented_at = (await herd.instances.attempts(instance.id))[0].closed_at
+    rented_at = (await herd.attempts(instance.id))[0].closed_at
     assert rented_at is not None
     assert ends_at(instance) == rented_at + timedelta(hours=1)
     await herd.run_for(ends_at(instance) - herd.clock.now() - timedelta(seconds=1))
@@ -102,7 +102,7 @@ async def test_an_end_is_written_down_although_the_cloud_cannot_be_asked(herd: H
         Fault(FaultKind.OUTAGE, after_s=until.total_seconds() - 20, for_s=600),
     )
     await herd.run_for(until + PROMPT)
-    ended = await herd.instances.get(instance.id)
+    ended = await herd.get(instance.id)
     assert (ended.status, ended.goal) == (Status.STOPPING, Goal.STOPPED)
     assert (await herd.settle(instance)).status is Status.EXITED
     assert (await events_of(herd, instance, "instance.lease_ended"))[0].at <= ends_at(instance) + PROMPT
@@ -111,7 +111,7 @@ async def test_an_end_is_written_down_although_the_cloud_cannot_be_asked(herd: H
 async def test_a_lease_may_end_in_a_delete(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased(then=EndAction.DELETE))
     await herd.run_for(timedelta(hours=2))
-    assert (await herd.instances.get(instance.id)).status is Status.DELETED
+    assert (await herd.get(instance.id)).status is Status.DELETED
     assert not world.alive()
 
 
@@ -119,7 +119,7 @@ async def test_what_still_boots_at_the_end_is_deleted(herd: Herd, world: World) 
     world.faults.add(Fault(FaultKind.SLOW_PULL, factor=100_000))
     instance = await herd.launch(terms=leased(60))
     await herd.run_for(timedelta(minutes=5))
-    assert (await herd.instances.get(instance.id)).goal is Goal.DELETED
+    assert (await herd.get(instance.id)).goal is Goal.DELETED
     await herd.run_for(timedelta(minutes=5))
     assert not world.alive()
 
@@ -129,9 +129,9 @@ async def test_a_moment_ends_a_wait_for_capacity_too(herd: Herd, world: World) -
     until = herd.clock.now() + timedelta(minutes=10)
     instance = await herd.launch(terms=Terms(lease=Lease(until=until)), capacity_wait_s=HOUR_S)
     await herd.run_for(timedelta(minutes=10) - timedelta(seconds=1))
-    assert (await herd.instances.get(instance.id)).goal is Goal.RUNNING
+    assert (await herd.get(instance.id)).goal is Goal.RUNNING
     await herd.run_for(PROMPT)
-    ended = await herd.instances.get(instance.id)
+    ended = await herd.get(instance.id)
     assert ended.status is Status.DELETED
     assert not world.alive()
 
@@ -139,12 +139,12 @@ async def test_a_moment_ends_a_wait_for_capacity_too(herd: Herd, world: World) -
 async def test_an_extension_counts_from_now_and_is_announced_again(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased(), webhook_url=HOOK)
     await herd.run_for(timedelta(minutes=55))
-    changed = await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=2 * HOUR_S))
+    changed = await herd.extend(instance.id, LeaseOrder(seconds=2 * HOUR_S))
     assert ends_at(changed) == herd.clock.now() + timedelta(hours=2)
     await herd.run_for(timedelta(hours=2) - timedelta(seconds=1))
     assert world.calls[ApiEndpoint.STOP.value] == 0
     await herd.run_for(timedelta(minutes=5))
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
     assert herd.webhooks().count("instance.lease_ending") == 2
 
 
@@ -152,14 +152,14 @@ async def test_after_the_end_an_extension_is_refused_and_a_start_has_a_fresh_lea
     instance = await usable(herd, leased())
     await herd.run_for(timedelta(hours=2))
     with pytest.raises(Conflict) as refused:
-        await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=60))
+        await herd.extend(instance.id, LeaseOrder(seconds=60))
     assert refused.value.code == "LEASE_ENDED"
     started_at = herd.clock.now()
-    again = (await herd.change_goal.start(instance.id)).instance
+    again = (await herd.start(instance.id)).instance
     assert ends_at(again) == started_at + timedelta(hours=1)
     assert (await herd.settle(again)).usable
     await herd.run_for(timedelta(hours=1))
-    assert (await herd.instances.get(instance.id)).goal is Goal.STOPPED
+    assert (await herd.get(instance.id)).goal is Goal.STOPPED
 
 
 async def test_a_lease_that_ends_while_it_stands_still_has_ended_all_the_same(
@@ -167,18 +167,18 @@ async def test_a_lease_that_ends_while_it_stands_still_has_ended_all_the_same(
 ) -> None:
     """There is nothing to stop then, and it must not stop the next start."""
     instance = await usable(herd, leased())
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
     await herd.run_for(timedelta(hours=2))
     with pytest.raises(Conflict) as refused:
-        await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=60))
+        await herd.extend(instance.id, LeaseOrder(seconds=60))
     assert refused.value.code == "LEASE_ENDED"
     started_at = herd.clock.now()
-    again = (await herd.change_goal.start(instance.id)).instance
+    again = (await herd.start(instance.id)).instance
     assert ends_at(again) == started_at + timedelta(hours=1)
     stops = world.calls[ApiEndpoint.STOP.value]
     await herd.run_for(timedelta(minutes=59))
-    assert (await herd.instances.get(instance.id)).usable
+    assert (await herd.get(instance.id)).usable
     await herd.run_for(MINUTE + PROMPT)
     assert world.calls[ApiEndpoint.STOP.value] == stops + 1
 
@@ -190,27 +190,27 @@ async def test_of_an_extension_and_an_end_that_meet_one_wins(herd: Herd, end_fir
     if end_first:
         await herd.run_for(PROMPT)
         with pytest.raises(Conflict):
-            await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=HOUR_S))
+            await herd.extend(instance.id, LeaseOrder(seconds=HOUR_S))
     else:
-        await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=HOUR_S))
+        await herd.extend(instance.id, LeaseOrder(seconds=HOUR_S))
         await herd.run_for(PROMPT)
-    goal = (await herd.instances.get(instance.id)).goal
+    goal = (await herd.get(instance.id)).goal
     assert goal is (Goal.STOPPED if end_first else Goal.RUNNING)
 
 
 async def test_a_lease_that_is_taken_away_ends_nothing(herd: Herd) -> None:
     instance = await usable(herd, leased())
-    without = await herd.plane.change_lease.remove(instance.id)
+    without = await herd.remove_lease(instance.id)
     assert without.lease_term is None
     await herd.run_for(timedelta(hours=3))
-    assert (await herd.instances.get(instance.id)).usable
+    assert (await herd.get(instance.id)).usable
 
 
 async def test_a_stop_by_hand_wins_over_a_lease(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased())
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.run_for(timedelta(hours=2))
-    stopped = await herd.instances.get(instance.id)
+    stopped = await herd.get(instance.id)
     assert stopped.status is Status.EXITED
     assert not await events_of(herd, instance, "instance.lease_ending", "instance.lease_ended")
     assert world.calls[ApiEndpoint.STOP.value] == 1
@@ -218,7 +218,7 @@ async def test_a_stop_by_hand_wins_over_a_lease(herd: Herd, world: World) -> Non
 
 async def test_a_stopped_one_whose_lease_ends_in_a_delete_is_deleted(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased(then=EndAction.DELETE))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.run_for(timedelta(hours=2))
     assert not world.alive()
 
@@ -227,7 +227,7 @@ async def test_silence_ends_what_nobody_uses(herd: Herd, world: World) -> None:
     instance = await usable(herd, Terms(silence=Silence(60)), webhook_url=HOOK)
     for _ in range(10):
         await herd.run_for(timedelta(seconds=40))
-        await herd.plane.note_use(instance.id)
+        await herd.heartbeat(instance.id)
     assert world.calls[ApiEndpoint.STOP.value] == 0
     await herd.run_for(timedelta(seconds=60) + PROMPT)
     assert world.calls[ApiEndpoint.STOP.value] == 1
@@ -236,7 +236,7 @@ async def test_silence_ends_what_nobody_uses(herd: Herd, world: World) -> None:
 
 async def test_what_was_stopped_long_ago_is_deleted(herd: Herd, world: World) -> None:
     instance = await usable(herd, Terms(delete_stopped_s=HOUR_S))
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
     await herd.run_for(timedelta(minutes=58))
     assert len(world.alive()) == 1
@@ -248,7 +248,7 @@ async def test_what_was_stopped_long_ago_is_deleted(herd: Herd, world: World) ->
 
 async def test_that_the_data_of_a_stopped_machine_will_be_dropped_is_told_once(herd: Herd) -> None:
     instance = await usable(herd, Terms(), webhook_url=HOOK)
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.settle(instance)
     await herd.run_jobs_for(timedelta(days=6, hours=20))
     await herd.run_for(timedelta(minutes=2))
@@ -263,7 +263,7 @@ async def test_a_clock_that_is_set_ahead_ends_no_lease(herd: Herd, world: World)
     herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
     await herd.run_for(timedelta(minutes=45))
     assert world.calls[ApiEndpoint.STOP.value] == 0
-    moved = await herd.instances.get(instance.id)
+    moved = await herd.get(instance.id)
     assert ends_at(moved) - ends_at(instance) == timedelta(hours=5)
     await herd.run_for(timedelta(minutes=10))
     assert world.calls[ApiEndpoint.STOP.value] == 1
@@ -285,7 +285,7 @@ async def test_a_clock_that_is_set_ahead_and_right_again_moves_no_end(
         await herd.run_for(timedelta(minutes=10))
         set_wall(herd, -step)
     await herd.run_for(MINUTE)
-    moved = await herd.instances.get(instance.id)
+    moved = await herd.get(instance.id)
     assert abs(ends_at(moved) - ends_at(instance)) < timedelta(seconds=1)
     await herd.run_for(ends_at(instance) - herd.clock.now() - timedelta(seconds=10))
     assert world.calls[ApiEndpoint.STOP.value] == 0
@@ -302,10 +302,10 @@ async def test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it
     set_wall(herd, HOUR_S)
     await herd.run_for(timedelta(minutes=10))
     if extends:
-        instance = await herd.plane.change_lease.set(instance.id, LeaseOrder(seconds=4 * HOUR_S))
+        instance = await herd.extend(instance.id, LeaseOrder(seconds=4 * HOUR_S))
     set_wall(herd, -3 * HOUR_S)
     await herd.run_for(timedelta(minutes=10))
-    assert abs(ends_at(await herd.instances.get(instance.id)) - ends_at(instance)) < timedelta(seconds=1)
+    assert abs(ends_at(await herd.get(instance.id)) - ends_at(instance)) < timedelta(seconds=1)
 
 
 async def test_what_another_process_has_moved_is_not_moved_back(
@@ -335,20 +335,18 @@ async def test_a_host_that_slept_past_the_end_ends_the_lease_at_once(herd: Herd,
 async def test_a_key_whose_leases_are_limited_has_one_on_everything(herd: Herd) -> None:
     caller = Caller("key_1", Scope.WRITE, Limits(max_lease_s=600))
     request = LaunchRequest("job", herd.wish, caller=caller)
-    limited = (await herd.launch_instance(request)).instance
+    limited = (await herd.launch_request(request)).instance
     assert limited.terms.lease == Lease(seconds=600)
     with pytest.raises(InvalidRequest, match="must not be longer"):
-        await herd.launch_instance(replace(request, terms=leased(601)))
+        await herd.launch_request(replace(request, terms=leased(601)))
     with pytest.raises(InvalidRequest, match="cannot be taken away"):
-        await herd.plane.change_lease.remove(limited.id, caller)
+        await herd.remove_lease(limited.id, caller)
     with pytest.raises(InvalidRequest, match="must not be longer"):
-        await herd.plane.change_lease.set(limited.id, LeaseOrder(seconds=601), caller)
+        await herd.extend(limited.id, LeaseOrder(seconds=601), caller)
 
 
 async def test_settings_give_a_lease_to_whoever_asked_for_none(herd: Herd) -> None:
-    rules = replace(herd.launch_instance.judge.ends, default_lease=timedelta(hours=8))
-    judge = replace(herd.launch_instance.judge, ends=rules)
-    herd.launch_instance = replace(herd.launch_instance, judge=judge)
+    herd.rewire(default_lease=timedelta(hours=8))
     assert (await herd.launch()).terms.lease == Lease(seconds=8 * HOUR_S)
     assert (await herd.launch(terms=leased(60))).terms.lease == Lease(seconds=60)
 

@@ -41,7 +41,7 @@ async def test_a_clock_that_is_set_ahead_is_no_silence(herd: Herd, world: World)
     it = await usable(herd, SILENCE)
     for _ in range(6):
         await herd.run_for(timedelta(minutes=5))
-        await herd.plane.note_use(it.id)
+        await herd.heartbeat(it.id)
     await herd.run_for(timedelta(minutes=5))
     set_ahead(herd, hours=5)
     await herd.run_for(timedelta(minutes=4))
@@ -52,7 +52,7 @@ async def test_a_clock_that_is_set_ahead_is_no_silence(herd: Herd, world: World)
 
 async def test_a_clock_that_is_set_ahead_deletes_nothing_that_is_stopped(herd: Herd, world: World) -> None:
     it = await usable(herd, Terms(delete_stopped_s=3600))
-    await herd.change_goal.stop(it.id)
+    await herd.stop(it.id)
     await herd.settle(it)
     await herd.run_for(timedelta(minutes=10))
     set_ahead(herd, hours=5)
@@ -67,12 +67,12 @@ async def test_silence_counts_from_when_its_present_run_is_usable(herd: Herd, wo
     await herd.run_for(timedelta(minutes=10) + PROMPT)
     assert (await herd.settle(it)).status is Status.EXITED
     await herd.run_for(timedelta(hours=1))
-    await herd.change_goal.start(it.id)
+    await herd.start(it.id)
     assert (await herd.settle(it)).usable
     await herd.run_for(timedelta(minutes=9))
-    assert (await herd.instances.get(it.id)).usable, "nobody was silent for ten minutes of this run"
+    assert (await herd.get(it.id)).usable, "nobody was silent for ten minutes of this run"
     await herd.run_for(timedelta(minutes=1) + PROMPT)
-    assert (await herd.instances.get(it.id)).goal is Goal.STOPPED
+    assert (await herd.get(it.id)).goal is Goal.STOPPED
 
 
 async def test_what_was_thought_lost_is_not_taken_for_silent_when_it_is_found(
@@ -83,9 +83,9 @@ async def test_what_was_thought_lost_is_not_taken_for_silent_when_it_is_found(
     world.faults.add(Fault(FaultKind.EMPTY_LIST, for_s=900), Fault(FaultKind.GET_404_GLITCH, for_s=900))
     for _ in range(4):
         await herd.run_for(timedelta(minutes=4))
-        await herd.plane.note_use(it.id)
-    found = await herd.instances.get(it.id)
-    assert any(event.type == "instance.failed" for event in await herd.instances.events(it.id))
+        await herd.heartbeat(it.id)
+    found = await herd.get(it.id)
+    assert any(event.type == "instance.failed" for event in await herd.events(it.id))
     assert (found.usable, world.calls[ApiEndpoint.STOP.value]) == (True, 0)
 
 
@@ -99,12 +99,12 @@ async def test_a_lease_that_ends_before_a_create_has_an_answer_is_written_down_a
     ends_at = herd.clock.now() + timedelta(seconds=60)
     it = await herd.launch(terms=Terms(lease=Lease(until=ends_at)))
     await herd.run_for(timedelta(seconds=55))
-    assert (await herd.instances.get(it.id)).goal is Goal.RUNNING
+    assert (await herd.get(it.id)).goal is Goal.RUNNING
     await herd.run_for(timedelta(seconds=5) + PROMPT)
-    ending = await herd.instances.get(it.id)
+    ending = await herd.get(it.id)
     assert (ending.goal, ending.status) == (Goal.DELETED, Status.DELETING)
     await herd.run_for(timedelta(minutes=20))
-    assert (await herd.instances.get(it.id)).status is Status.DELETED
+    assert (await herd.get(it.id)).status is Status.DELETED
     assert not world.alive()
     assert world.calls[ApiEndpoint.CREATE.value] == 1
 
@@ -122,7 +122,7 @@ async def test_a_stop_or_removal_that_was_only_written_down_goes_out_after_the_r
     name = "stop" if then is EndAction.STOP else "delete"
     monkeypatch.setattr(herd.cloud, f"{name}_machine", killed)
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(it.id)).asked_at is not None
+    assert (await herd.get(it.id)).asked_at is not None
     assert world.calls[name] == 0
     after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
     await after.run_for(PROMPT)
@@ -139,6 +139,6 @@ async def test_a_clock_that_was_set_back_does_not_make_a_stop_go_out_again_and_a
     await herd.run_for(timedelta(minutes=10))
     set_ahead(herd, hours=-1)
     world.faults.add(Fault(FaultKind.LATE_COMMIT, count=10, seconds=50, endpoints=(ApiEndpoint.STOP,)))
-    await herd.change_goal.stop(it.id)
+    await herd.stop(it.id)
     await herd.run_for(timedelta(seconds=40))
     assert world.calls[ApiEndpoint.STOP.value] <= 2

@@ -30,7 +30,7 @@ CREATES = ApiEndpoint.CREATE.value
 
 
 async def states(herd: Herd, instance: Instance) -> list[AttemptState]:
-    return [it.state for it in await herd.instances.attempts(instance.id)]
+    return [it.state for it in await herd.attempts(instance.id)]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_our_only_machine_is_missed_when_it_vanishes(herd: Herd, world: Wo
     await herd.run_for(timedelta(minutes=10))
     world.delete(instance.cloud_id or "")
     await herd.run_for(timedelta(minutes=3))
-    gone = await herd.instances.get(instance.id)
+    gone = await herd.get(instance.id)
     assert gone.status is Status.FAILED
     assert gone.last_error is not None
     assert gone.last_error.code == "INSTANCE_VANISHED"
@@ -150,7 +150,7 @@ async def test_a_list_whose_pages_do_not_fit_together_proves_no_absence(
     # Only an account with more than one page can show pages that do not fit together.
     for n in range(120):
         await foreign_machine(herd, f"somebody-elses-{n}")
-    await herd.observer.look()
+    await herd.look()
     before = world.calls[CREATES]
     world.faults.add(
         Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1),
@@ -186,7 +186,7 @@ async def test_a_look_alike_name_is_not_adopted(herd: Herd, world: World) -> Non
     world.faults.add(Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1))
     instance = await herd.launch("job")
     await herd.run_for(timedelta(seconds=5))
-    (attempt,) = await herd.instances.attempts(instance.id)
+    (attempt,) = await herd.attempts(instance.id)
     decoys = [attempt.tag, f"x--{attempt.tag}x", f"x--{attempt.tag}-1", f"{attempt.tag}--x", "job"]
     foreign = [await foreign_machine(herd, name) for name in decoys]
     instance = await herd.settle(instance)
@@ -203,7 +203,7 @@ async def test_a_deadline_during_an_unknown_create_fails_the_instance_but_goes_o
     )
     instance = await herd.launch()
     await herd.run_for(timedelta(seconds=70))
-    failed = await herd.instances.get(instance.id)
+    failed = await herd.get(instance.id)
     assert failed.status is Status.FAILED
     assert not failed.settled
     instance = await herd.settle(instance)
@@ -272,10 +272,10 @@ async def test_a_delivery_that_was_made_but_not_noted_is_made_again_with_the_sam
 
 async def foreign_machine(herd: Herd, name: str) -> str:
     """Rent a machine past gpuherd, as somebody at the console would."""
-    offers = [it for it in await herd.catalogue.offers(herd.wish.billing_mode) if it.available]
+    offers = [it for it in await herd.offers(herd.wish.billing_mode) if it.available]
     # Spread over all offers, so that no stock runs out.
     offer = offers[len(herd.world.machines) % len(offers)]
-    template = await herd.catalogue.run_spec(herd.wish)
+    template = await herd.run_spec(herd.wish)
     order = CreateCall(name, "", offer, template, 1, 60, herd.wish.billing_mode)
     return await SimulatedCloud(herd.world).create_machine(order)
 

@@ -46,12 +46,12 @@ async def test_without_spot_it_is_rented_on_demand_after_the_time_and_not_before
     sell_no_spot(world)
     instance = await herd.launch(fallback_after_s=FALLBACK_S)
     await herd.run_for(timedelta(seconds=FALLBACK_S - 5))
-    waiting = await herd.instances.get(instance.id)
+    waiting = await herd.get(instance.id)
     assert (waiting.status, world.alive()) == (Status.CREATING, [])
     rented = await herd.settle(instance)
     assert (rented.status, rented.billing_mode) == (Status.RUNNING, BillingMode.ON_DEMAND)
     assert [it.request.billing_mode for it in world.alive()] == ["onDemand"]
-    (attempt,) = await herd.instances.attempts(instance.id)
+    (attempt,) = await herd.attempts(instance.id)
     assert attempt.sent_at - instance.created_at < timedelta(seconds=FALLBACK_S + 5)
     assert rented.rental is not None and rented.rental.gpu_hourly_usd == attempt.gpu_hourly_usd
 
@@ -77,7 +77,7 @@ async def test_it_waits_on_after_the_fallback_if_it_may(herd: Herd, world: World
     sell_out(world)
     instance = await herd.launch(fallback_after_s=60, capacity_wait_s=3600)
     await herd.run_for(timedelta(minutes=30))
-    assert (await herd.instances.get(instance.id)).status is Status.CREATING
+    assert (await herd.get(instance.id)).status is Status.CREATING
     sell_no_spot(world)
     sell_out(world, units=4)
     assert (await herd.settle(instance)).billing_mode is BillingMode.ON_DEMAND
@@ -89,7 +89,7 @@ async def test_a_clock_that_is_set_ahead_brings_no_fallback_sooner(herd: Herd, w
     await herd.run_for(timedelta(seconds=60))
     herd.clock.jump_wall(3600.0)
     await herd.run_for(timedelta(seconds=FALLBACK_S - 120))
-    assert (await herd.instances.get(instance.id)).status is Status.CREATING
+    assert (await herd.get(instance.id)).status is Status.CREATING
     assert (await herd.settle(instance)).billing_mode is BillingMode.ON_DEMAND
 
 

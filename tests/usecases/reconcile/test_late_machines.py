@@ -34,7 +34,7 @@ async def abandoned(herd: Herd, world: World) -> Instance:
     # For another reason: a person must look at it first.
     await herd.flags.put(CREATES_BLOCKED, "a tag was lost")
     await herd.run_for(timedelta(minutes=20))
-    (attempt,) = await herd.instances.attempts(instance.id)
+    (attempt,) = await herd.attempts(instance.id)
     assert attempt.state is AttemptState.ABANDONED
     assert not world.alive()
     return instance
@@ -43,10 +43,10 @@ async def abandoned(herd: Herd, world: World) -> Instance:
 async def test_it_is_taken_instead_of_being_collected(herd: Herd, world: World) -> None:
     instance = await abandoned(herd, world)
     await herd.run_for(timedelta(minutes=10))
-    taken = await herd.instances.get(instance.id)
+    taken = await herd.get(instance.id)
     (machine,) = world.alive()
     assert (taken.status, taken.cloud_id) == (Status.RUNNING, machine.id)
-    (attempt,) = await herd.instances.attempts(instance.id)
+    (attempt,) = await herd.attempts(instance.id)
     assert (attempt.state, attempt.cloud_id) == (AttemptState.BOUND, machine.id)
     await herd.flags.put(CREATES_BLOCKED, None)
     await herd.run_for(timedelta(minutes=10))
@@ -60,8 +60,8 @@ async def test_the_collector_leaves_it_alone_before_the_turn_has_seen_it(herd: H
     await herd.clock.sleep(600)
     for _ in range(12):
         # Lists and collections alone, as if every worker were busy.
-        await herd.observer.look()
-        await herd.collector.tick()
+        await herd.look()
+        await herd.collect()
         await herd.clock.sleep(10)
     assert len(world.alive()) == 1
     assert await ledger(herd) == {}
@@ -69,9 +69,9 @@ async def test_the_collector_leaves_it_alone_before_the_turn_has_seen_it(herd: H
 
 async def test_it_is_collected_when_its_instance_is_deleted(herd: Herd, world: World) -> None:
     instance = await abandoned(herd, world)
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(instance.id)).status is Status.DELETED
+    assert (await herd.get(instance.id)).status is Status.DELETED
     assert not world.alive(), "nobody wants it any more"
 
 
@@ -80,7 +80,7 @@ async def test_it_waits_for_its_instance_so_nobody_can_order_anything_about_it(
 ) -> None:
     await abandoned(herd, world)
     await herd.clock.sleep(600)
-    await herd.observer.look()
+    await herd.look()
     (machine,) = world.alive()
     with pytest.raises(Conflict, match="wait for it"):
-        await herd.orphan_services.order.delete(machine.id, caller=OPERATOR)
+        await herd.order("delete", machine.id, caller=OPERATOR)

@@ -32,13 +32,13 @@ async def test_f41_a_reclaim_is_told_before_the_loss_and_explained_after_it(herd
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.reclaim(instance.cloud_id or "", 300)
     await herd.run_for(timedelta(minutes=2))
-    warned = await herd.instances.get(instance.id)
+    warned = await herd.get(instance.id)
     assert warned.status is Status.RUNNING
     assert warned.usable
     assert "take this spot machine back" in warned.reason
     assert herd.webhooks()[-1] == "instance.reclaim_notice"
     await herd.run_for(timedelta(minutes=8))
-    lost = await herd.instances.get(instance.id)
+    lost = await herd.get(instance.id)
     assert (lost.status, lost.reason) == (Status.EXITED, "the cloud took the spot machine back")
     assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.exited"], "each of them once"
 
@@ -51,20 +51,20 @@ async def test_f41_the_loss_is_expected_after_the_promised_notice_until_the_clou
     announced_at = herd.clock.now()
     world.reclaim(instance.cloud_id or "", 3600)
     await herd.run_for(timedelta(minutes=50))
-    shown = describe(await herd.instances.get(instance.id))
+    shown = describe(await herd.get(instance.id))
     assert shown.spot_reclaim_at is None
     assert shown.loss_expected_at is not None
     assert timedelta(0) <= shown.loss_expected_at - announced_at - HOUR <= timedelta(seconds=30)
     # It has begun, and is not over.
     await herd.run_for(timedelta(minutes=10, seconds=15))
-    shown = describe(await herd.instances.get(instance.id))
+    shown = describe(await herd.get(instance.id))
     assert shown.status == "running"
     assert shown.spot_reclaim_at is not None
     assert shown.loss_expected_at == shown.spot_reclaim_at
     assert shown.status_reason.endswith(f"back at {iso(shown.spot_reclaim_at)}")
     assert herd.webhooks().count("instance.reclaim_notice") == 1
     await herd.run_for(timedelta(minutes=2))
-    lost = describe(await herd.instances.get(instance.id))
+    lost = describe(await herd.get(instance.id))
     assert (lost.status, lost.loss_expected_at) == ("exited", None)
 
 
@@ -73,7 +73,7 @@ async def test_f41_a_notice_says_when_the_loss_is_expected(herd: Herd, world: Wo
     world.reclaim(instance.cloud_id or "", 3600)
     await herd.run_for(timedelta(minutes=2))
     (told,) = [json.loads(body) for _, body in herd.receiver.got if b"reclaim_notice" in body]
-    expected = (await herd.instances.get(instance.id)).loss_expected_at
+    expected = (await herd.get(instance.id)).loss_expected_at
     assert told["data"]["lossExpectedAt"] == iso(expected)
     assert told["data"]["spotReclaimAt"] is None
     assert told["data"]["statusReason"].endswith(f"probably at {iso(expected)}")
@@ -83,10 +83,10 @@ async def test_f41_a_notice_that_is_withdrawn_is_told_and_forgotten(herd: Herd, 
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.reclaim(instance.cloud_id or "", 3600)
     await herd.run_for(timedelta(minutes=2))
-    assert (await herd.instances.get(instance.id)).loss_expected_at is not None
+    assert (await herd.get(instance.id)).loss_expected_at is not None
     world.machines[instance.cloud_id or ""].reclaim = None
     await herd.run_for(timedelta(minutes=2))
-    shown = describe(await herd.instances.get(instance.id))
+    shown = describe(await herd.get(instance.id))
     assert (shown.usable, shown.spot_reclaim_at, shown.loss_expected_at) == (True, None, None)
     assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.reclaim_withdrawn"]
     world.reclaim(instance.cloud_id or "", 3600)
@@ -101,7 +101,7 @@ async def test_f41_a_reclaim_before_it_was_usable_fails_and_gives_the_machine_ba
     instance = await herd.launch(webhook_url=HOOK, health_check=CHECK)
     await herd.run_for(timedelta(seconds=60))
     (machine,) = world.alive()
-    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
+    assert (await herd.get(instance.id)).status is Status.HEALTH_CHECKING
     world.reclaim(machine.id, 0)
     failed = await herd.settle(instance)
     assert failed.status is Status.FAILED
@@ -122,7 +122,7 @@ async def test_f42_a_migration_is_shown_and_everything_is_read_and_checked_anew(
     await herd.run_for(timedelta(seconds=5))
     await herd.sync_cloud()
     await herd.run_for(timedelta(seconds=1))
-    moving = await herd.instances.get(instance.id)
+    moving = await herd.get(instance.id)
     assert moving.status is Status.MIGRATING
     assert not moving.usable
     moved = await herd.settle(instance)
@@ -139,16 +139,16 @@ async def test_f42_a_migration_that_no_list_showed_is_noticed_by_its_ports(herd:
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=25))
     asked = world.calls[ApiEndpoint.GET.value]
-    before = len(await herd.instances.events(instance.id))
+    before = len(await herd.events(instance.id))
     world.migrate(instance.cloud_id or "")
     await herd.clock.sleep(60)
     await herd.run_for(timedelta(minutes=10))
-    moved = await herd.instances.get(instance.id)
+    moved = await herd.get(instance.id)
     assert moved.usable
     (machine,) = (await herd.cloud.list_machines()).machines
     assert moved.ports == machine.ports != instance.ports
     assert world.calls[ApiEndpoint.GET.value] == asked + 1, "asked once, not for ever"
-    told = [it.type for it in await herd.instances.events(instance.id)][before:]
+    told = [it.type for it in await herd.events(instance.id)][before:]
     assert told == ["instance.running", "instance.ready"]
 
 
@@ -158,6 +158,6 @@ async def test_f42_a_moved_application_that_stays_silent_keeps_its_machine(herd:
     herd.prober.is_up = lambda _: False
     world.migrate(instance.cloud_id or "")
     await herd.run_for(timedelta(minutes=15))
-    failed = await herd.instances.get(instance.id)
+    failed = await herd.get(instance.id)
     assert failed.status is Status.FAILED
     assert [machine.id for machine in world.alive()] == [instance.cloud_id], "it holds the user's data"

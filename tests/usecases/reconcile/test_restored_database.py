@@ -61,13 +61,13 @@ async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_aga
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
     third = opened(path, world, clock, 3)
-    assert (await third.instances.get(instance.id)).cloud_id is None
+    assert (await third.get(instance.id)).cloud_id is None
     restored = await third.settle(instance)
     assert (restored.status, restored.cloud_id) == (Status.RUNNING, rented.cloud_id)
     assert restored.rental == rented.rental
     assert world.calls[CREATES] == 1
     assert len(world.machines) == 1
-    (attempt,) = await third.instances.attempts(instance.id)
+    (attempt,) = await third.attempts(instance.id)
     assert (attempt.state, attempt.cloud_id) == (AttemptState.BOUND, rented.cloud_id)
     await third.run_for(timedelta(minutes=10))
     assert await ledger(third) == {}
@@ -86,9 +86,9 @@ async def test_a_wish_that_was_served_and_deleted_since_is_rented_again_until_it
     copy = backup(first, path)
     second = opened(path, world, clock, 2)
     await second.settle(instance)
-    await second.change_goal.delete(instance.id)
+    await second.delete(instance.id)
     await second.run_for(timedelta(minutes=2))
-    assert (await second.instances.get(instance.id)).status is Status.DELETED
+    assert (await second.get(instance.id)).status is Status.DELETED
     second.close()
     put_back(copy, path)
     await clock.sleep(later * 60)
@@ -107,7 +107,7 @@ async def test_nothing_is_rented_before_the_cloud_was_seen(
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(ApiEndpoint.LIST,)))
     third = opened(path, world, clock, 3)
     await third.run_for(timedelta(seconds=100))
-    waiting = await third.instances.get(instance.id)
+    waiting = await third.get(instance.id)
     assert (waiting.cloud_id, world.calls[CREATES]) == (None, 1)
     assert "since gpuherd started" in waiting.reason
     restored = await third.settle(instance)
@@ -124,10 +124,10 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
     leased = await third.instance_leases.acquire(instance.id, None)
     assert leased is not None
     assert leased.observations == ()
-    await third.observer.look()
-    await third.advance.apply_step.rent(leased)
+    await third.look()
+    await third.rent(leased)
     await third.instance_leases.release(leased)
-    assert (await third.instances.get(instance.id)).cloud_id == rented.cloud_id
+    assert (await third.get(instance.id)).cloud_id == rented.cloud_id
     assert world.calls[CREATES] == 1
     third.close()
 
@@ -145,7 +145,7 @@ async def test_instances_that_the_old_database_never_heard_of_are_reported_and_c
     await third.run_for(timedelta(hours=1))
     (line,) = (await ledger(third)).values()
     assert (line.verdict, line.cloud_id) == (OrphanVerdict.UNRECORDED, instance.cloud_id)
-    adopted, _ = await third.orphan_services.adopt(line.cloud_id)
+    adopted, _ = await third.adopt(line.cloud_id)
     assert (adopted.id, adopted.name, adopted.usable) == (instance.id, "lost", True)
     assert alive(third) == {instance.cloud_id}
     third.close()
@@ -157,10 +157,10 @@ async def test_a_machine_that_somebody_wants_removed_is_not_taken_back(
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
     third = opened(path, world, clock, 3)
-    await third.observer.look()
+    await third.look()
     # The order stands, but the cloud cannot be asked yet.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(ApiEndpoint.DELETE,)))
-    await third.orphan_services.order.delete(rented.cloud_id or "")
+    await third.order("delete", rented.cloud_id or "")
     restored = await third.settle(instance)
     assert restored.cloud_id not in (None, rented.cloud_id)
     await third.run_for(timedelta(minutes=5))

@@ -52,9 +52,9 @@ def one_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def deleted(herd: Herd, instance: Instance) -> Instance:
-    await herd.change_goal.delete(instance.id)
+    await herd.delete(instance.id)
     await herd.run_for(timedelta(minutes=3))
-    gone = await herd.instances.get(instance.id)
+    gone = await herd.get(instance.id)
     assert gone.status is Status.DELETED
     # Nothing is left of it that could be asked for.
     herd.world.machines.pop("again", None)
@@ -68,11 +68,11 @@ async def test_the_second_machine_is_bound_used_and_deleted_again(herd: Herd, wo
     assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
     assert await herd.flags.get(CREATES_BLOCKED) is None
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(after.id)).status is Status.RUNNING
+    assert (await herd.get(after.id)).status is Status.RUNNING
     assert alive(herd) == {"again"}
     assert await ledger(herd) == {}
     # The first keeps its story.
-    story = await herd.instances.get(before.id)
+    story = await herd.get(before.id)
     assert (story.status, story.cloud_id, story.last_cloud_id) == (Status.DELETED, None, "again")
     shown = describe(story)
     assert (shown.cloud_instance_id, shown.novita_instance_id) == ("again", "again")
@@ -95,8 +95,8 @@ async def test_what_was_seen_of_the_first_machine_proves_nothing_about_the_secon
 
 async def test_who_had_the_id_before_proves_nothing_while_no_list_comes(herd: Herd, world: World) -> None:
     first = await herd.settle(await herd.launch("first"))
-    await herd.change_goal.delete(first.id)
-    while (await herd.instances.get(first.id)).status is not Status.DELETED:
+    await herd.delete(first.id)
+    while (await herd.get(first.id)).status is not Status.DELETED:
         await herd.run_for(timedelta(seconds=1))
     world.machines.pop("again", None)
     # The last list that came showed the machine of the first, with all its tags, as one that was removed.
@@ -116,7 +116,7 @@ async def test_a_lost_answer_is_found_by_its_tag(herd: Herd, world: World) -> No
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
     after = await herd.settle(await herd.launch("second"))
     assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
-    (attempt,) = await herd.instances.attempts(after.id)
+    (attempt,) = await herd.attempts(after.id)
     assert attempt.state is AttemptState.BOUND
     assert alive(herd) == {"again"}
 
@@ -127,7 +127,7 @@ async def vanished(herd: Herd) -> Instance:
     herd.world.delete("again")
     await herd.run_for(timedelta(minutes=3))
     herd.world.machines.pop("again", None)
-    lost = await herd.instances.get(instance.id)
+    lost = await herd.get(instance.id)
     assert (lost.status, lost.cloud_id) == (Status.FAILED, "again")
     return lost
 
@@ -138,7 +138,7 @@ async def test_an_id_goes_over_from_an_instance_whose_machine_vanished(herd: Her
     after = await herd.settle(await herd.launch("second"))
     assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await herd.get(before.id)).status is Status.FAILED
     assert alive(herd) == {"again"}
     assert await ledger(herd) == {}
 
@@ -155,7 +155,7 @@ async def test_an_id_goes_over_from_an_instance_that_failed_and_kept_its_machine
     world.delete("again")
     await herd.run_for(timedelta(minutes=3))
     world.machines.pop("again", None)
-    gone = await herd.instances.get(kept.id)
+    gone = await herd.get(kept.id)
     assert gone.last_error is not None and gone.last_error.code == VANISHED
     assert herd.webhooks().count("instance.failed") == 2, "who has kept it is told"
     after = await herd.settle(await herd.launch("second"))
@@ -175,9 +175,9 @@ async def test_an_instance_that_has_had_a_machine_does_not_take_another_of_its_t
     # Somebody has looked, so it is no news.
     await herd.flags.swap(INSTALLATION_SHARED, await herd.flags.get(INSTALLATION_SHARED), None)
     await herd.flags.put(SHARING_CLEARED_AT, herd.clock.now().isoformat())
-    await herd.change_goal.delete(before.id)
+    await herd.delete(before.id)
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(before.id)).status is Status.DELETED
+    assert (await herd.get(before.id)).status is Status.DELETED
     assert alive(herd) == {"again", of_a_copy}
 
 
@@ -185,7 +185,7 @@ async def test_an_instance_whose_machine_vanished_does_not_come_back_with_anothe
     before = await vanished(herd)
     assert rent_tagged(herd, 7) == "again"
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await herd.get(before.id)).status is Status.FAILED
     assert (await ledger(herd))["again"].verdict is OrphanVerdict.UNRECORDED
 
 
@@ -197,7 +197,7 @@ async def test_an_instance_whose_machine_vanished_does_not_come_back_with_one_th
     assert rent_tagged(herd, 7) == "again"
     herd.world.machines["again"].created_at -= timedelta(days=1).total_seconds()
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await herd.get(before.id)).status is Status.FAILED
 
 
 async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_removed(herd: Herd) -> None:
@@ -207,7 +207,7 @@ async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_remov
     assert rent_tagged(herd, 7) == "again"
     await herd.run_for(timedelta(minutes=3))
     assert alive(herd) == set()
-    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await herd.get(before.id)).status is Status.FAILED
 
 
 async def test_a_vanished_machine_that_comes_back_under_the_tag_of_a_given_up_call_is_reported(
@@ -217,7 +217,7 @@ async def test_a_vanished_machine_that_comes_back_under_the_tag_of_a_given_up_ca
     before = await herd.settle(await herd.launch("first"))
     world.faults.add(Fault(FaultKind.EMPTY_LIST, for_s=300), Fault(FaultKind.GET_404_GLITCH, for_s=300))
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await herd.get(before.id)).status is Status.FAILED
     await record(herd, 7, status=Status.DELETED)
     machine = world.machines["again"]
     machine.name, machine.request = cloud_name("job-7", tag_of(herd, 7)), replace(machine.request, envs=())
@@ -234,17 +234,17 @@ async def test_an_id_that_is_used_again_before_its_first_machine_is_proven_gone_
     """The first instance is still being deleted, and must not delete the machine of the second."""
     first = await herd.settle(await herd.launch("first"))
     await herd.run_for(timedelta(minutes=10))
-    await herd.change_goal.delete(first.id)
+    await herd.delete(first.id)
     # The cloud removes it, and nobody has looked since.
     await herd.run_jobs_for(timedelta(seconds=20))
     world.tick()
-    assert (await herd.instances.get(first.id)).status is not Status.DELETED
+    assert (await herd.get(first.id)).status is not Status.DELETED
     world.machines.pop("again")
     second = await herd.launch("second")
     await herd.run_for(timedelta(minutes=8))
     assert alive(herd) == {"again"}
-    assert (await herd.instances.get(first.id)).status is Status.DELETED
-    after = await herd.instances.get(second.id)
+    assert (await herd.get(first.id)).status is Status.DELETED
+    after = await herd.get(second.id)
     assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
     assert await herd.flags.get(CREATES_BLOCKED) is None
 
@@ -259,7 +259,7 @@ async def test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_
     # Nor does the environment tell, as where lists do not show it.
     mine.name, mine.request = other.name, replace(mine.request, envs=())
     await herd.run_for(timedelta(minutes=5))
-    assert (await herd.instances.get(first.id)).status is Status.RUNNING
+    assert (await herd.get(first.id)).status is Status.RUNNING
     assert alive(herd) == {first.cloud_id, second.cloud_id}
 
 
@@ -291,7 +291,7 @@ async def test_the_id_of_a_machine_whose_loss_is_not_proven_yet_goes_over_as_soo
     # No look was made in between, so nothing has missed the first machine.
     after = await herd.settle(await herd.launch("second"))
     assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
-    lost = await herd.instances.get(before.id)
+    lost = await herd.get(before.id)
     assert (lost.status, lost.cloud_id) == (Status.FAILED, None)
     assert lost.last_error is not None
     assert lost.last_error.code == VANISHED
@@ -307,7 +307,7 @@ async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
     before = await herd.settle(await herd.launch("first"))
     # No list comes any more, so the delete is asked for again and again.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
-    await herd.change_goal.delete(before.id)
+    await herd.delete(before.id)
     await herd.run_for(timedelta(seconds=20))
     world.tick()
     world.machines.pop("again")
@@ -316,7 +316,7 @@ async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
     await herd.run_for(timedelta(minutes=5))
     assert alive(herd) == {"again"}
     await herd.run_for(timedelta(minutes=10))
-    assert (await herd.instances.get(before.id)).status is Status.DELETED
+    assert (await herd.get(before.id)).status is Status.DELETED
     assert alive(herd) == {"again"}
 
 
@@ -339,7 +339,7 @@ async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
 ) -> None:
     """Somebody has removed ours at the console, and the cloud has given its id to another one meanwhile."""
     before = await passed_on_unseen(herd)
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert alive(herd) == {"again"}
     assert world.machines["again"].status(world.now()) == "running"
@@ -352,7 +352,7 @@ async def test_a_list_is_not_taken_for_a_late_one_because_the_clock_was_set_back
     """As above, and the last list, three minutes old, seems to be of just now (seed 700812)."""
     before = await passed_on_unseen(herd)
     clock.jump_wall(-170)
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert world.machines["again"].status(world.now()) == "running"
 
@@ -369,10 +369,10 @@ async def test_a_machine_that_lists_do_not_miss_because_the_clock_was_set_back_i
     world.machines.pop("again")
     lists = world.calls["list"]
     await clock.sleep(31)
-    await herd.observer.tick()
+    await herd.observe()
     assert world.calls["list"] > lists
     assert rent_tagged(herd, 7) == "again"
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert world.machines["again"].status(world.now()) == "running"
 
@@ -389,12 +389,11 @@ async def test_what_was_read_before_the_last_list_says_nothing_about_that_list(
     assert leased is not None
     world.delete("again")
     await clock.sleep(31)
-    await herd.observer.tick()
+    await herd.observe()
     world.machines.pop("again")
     assert rent_tagged(herd, 7) == "again"
-    verify = herd.advance.apply_step.own_machine
-    assert await verify.before_stop(leased) is Ownership.ANOTHERS
-    assert await verify.before_removal(leased) is Ownership.ANOTHERS
+    assert await herd.ownership_before_stop(leased) is Ownership.ANOTHERS
+    assert await herd.ownership_before_removal(leased) is Ownership.ANOTHERS
 
 
 @pytest.mark.parametrize("order", ["delete", "stop"])
@@ -404,7 +403,7 @@ async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its
     """As above, and the first question about the id is answered with a "not found" that is wrong."""
     before = await passed_on_unseen(herd)
     world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert world.machines["again"].status(world.now()) == "running"
 
@@ -416,15 +415,15 @@ async def test_a_machine_of_ours_that_was_wrongly_denied_is_stopped_or_removed_s
 ) -> None:
     before = await herd.settle(await herd.launch("first"))
     if is_started_again:
-        await herd.change_goal.stop(before.id)
+        await herd.stop(before.id)
         await herd.run_for(timedelta(minutes=2))
-        await herd.change_goal.start(before.id)
+        await herd.start(before.id)
         await herd.run_for(timedelta(minutes=3))
     asked = world.calls[order]
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
     await herd.run_for(timedelta(minutes=3))
     world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_for(timedelta(seconds=8))
     assert world.calls[order] == asked + 1
 
@@ -436,9 +435,9 @@ async def test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_giv
     world.delete("again")
     world.faults.replace([])
     await herd.clock.sleep(30)
-    await herd.change_goal.delete(before.id)
+    await herd.delete(before.id)
     await herd.run_for(timedelta(minutes=5))
-    assert (await herd.instances.get(before.id)).status is Status.DELETED
+    assert (await herd.get(before.id)).status is Status.DELETED
 
 
 async def test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown(
@@ -455,18 +454,18 @@ async def test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_s
     await herd.run_for(timedelta(minutes=1))
     world.faults.replace([])
     await herd.run_for(timedelta(minutes=5))
-    lost, kept = await herd.instances.get(before.id), await herd.instances.get(after.id)
+    lost, kept = await herd.get(before.id), await herd.get(after.id)
     assert (lost.status, lost.cloud_id) == (Status.FAILED, None)
     assert (kept.status, kept.cloud_id) == (Status.RUNNING, "again")
     assert await herd.flags.get(CREATES_BLOCKED) is None
 
 
 async def bound_and_never_listed(herd: Herd) -> Instance:
-    await herd.observer.look()
+    await herd.look()
     herd.world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
     it = await herd.launch("first")
     await herd.run_jobs_for(timedelta(seconds=1))
-    assert (await herd.instances.get(it.id)).cloud_id == "again"
+    assert (await herd.get(it.id)).cloud_id == "again"
     return it
 
 
@@ -477,7 +476,7 @@ async def test_what_a_list_has_just_shown_is_stopped_or_removed_without_a_questi
     before = await herd.settle(await herd.launch("first"))
     await herd.run_for(timedelta(minutes=2))
     asked = world.calls[ApiEndpoint.GET.value]
-    await getattr(herd.change_goal, order)(before.id)
+    await getattr(herd, order)(before.id)
     await herd.run_jobs_for(timedelta(seconds=1))
     assert world.calls[order] == 1
     assert world.calls[ApiEndpoint.GET.value] == asked

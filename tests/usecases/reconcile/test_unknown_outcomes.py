@@ -67,7 +67,7 @@ def herd(tmp_path: Path, world: World, clock: FakeClock, cloud: CuriousCloud) ->
 
 async def test_a_create_is_on_record_before_it_reaches_the_cloud(herd: Herd, cloud: CuriousCloud) -> None:
     instance = await herd.settle(await herd.launch())
-    (attempt,) = await herd.instances.attempts(instance.id)
+    (attempt,) = await herd.attempts(instance.id)
     assert cloud.on_record == [(attempt.tag, AttemptState.SENT)]
 
 
@@ -81,7 +81,7 @@ async def test_the_machine_of_an_earlier_call_is_taken_for_what_it_is_and_not_fo
     world.faults.add(Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, after_s=60))
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=5))
-    attempts = await herd.instances.attempts(instance.id)
+    attempts = await herd.attempts(instance.id)
     assert [it.state for it in attempts] == [AttemptState.BOUND, AttemptState.ABANDONED]
     assert world.calls[ApiEndpoint.CREATE.value] == 2
     (alive,) = world.alive()
@@ -95,6 +95,6 @@ async def test_three_creates_without_answer_and_effect_are_the_end(herd: Herd, w
     assert failed.status is Status.FAILED
     assert failed.last_error is not None
     assert failed.last_error.code == "OUTCOME_UNKNOWN"
-    states = [it.state for it in await herd.instances.attempts(instance.id)]
+    states = [it.state for it in await herd.attempts(instance.id)]
     assert states == [AttemptState.ABANDONED] * 3
     assert world.calls[ApiEndpoint.CREATE.value] == 3

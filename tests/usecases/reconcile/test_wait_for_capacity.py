@@ -40,7 +40,7 @@ async def test_f40_it_waits_for_stock_and_takes_it_when_it_comes(herd: Herd, wor
     sell_out(world)
     instance = await herd.launch(capacity_wait_s=WAIT_S)
     await herd.run_for(timedelta(minutes=30))
-    waiting = await herd.instances.get(instance.id)
+    waiting = await herd.get(instance.id)
     assert waiting.status is Status.CREATING
     assert waiting.reason.startswith("waiting for capacity until ")
     sell_out(world, units=4)
@@ -77,11 +77,11 @@ async def test_f40_the_time_to_become_usable_begins_after_the_wait(herd: Herd, w
 
 
 async def test_f40_a_refusal_at_the_counter_is_tried_again_later(herd: Herd, world: World) -> None:
-    await herd.catalogue.offers(herd.wish.billing_mode)
+    await herd.offers(herd.wish.billing_mode)
     instance = await herd.launch(capacity_wait_s=WAIT_S)
     sell_out(world)
     await herd.run_for(timedelta(minutes=3))
-    assert (await herd.instances.get(instance.id)).status is Status.CREATING
+    assert (await herd.get(instance.id)).status is Status.CREATING
     sell_out(world, units=4)
     assert (await herd.settle(instance)).status is Status.RUNNING
 
@@ -93,8 +93,8 @@ async def test_f40_an_offer_that_is_refused_again_and_again_is_tried_more_and_mo
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
     instance = await herd.launch(capacity_wait_s=4 * WAIT_S)
     await herd.run_for(timedelta(hours=3))
-    assert (await herd.instances.get(instance.id)).status is Status.CREATING
-    attempts = await herd.instances.attempts(instance.id)
+    assert (await herd.get(instance.id)).status is Status.CREATING
+    attempts = await herd.attempts(instance.id)
     offers = {it.offer_key for it in attempts}
     tries = [it.sent_at for it in attempts if it.offer_key == attempts[0].offer_key]
     gaps = [(later - sooner).total_seconds() for sooner, later in pairwise(tries)]
@@ -110,9 +110,9 @@ async def test_f40_the_same_refusal_is_told_once_an_hour(herd: Herd, world: Worl
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
     instance = await herd.launch(capacity_wait_s=4 * WAIT_S, webhook_url=HOOK)
     await herd.run_for(timedelta(hours=3))
-    attempts = await herd.instances.attempts(instance.id)
+    attempts = await herd.attempts(instance.id)
     offers = {it.offer_key for it in attempts}
-    told = Counter(it.type for it in await herd.instances.events(instance.id))
+    told = Counter(it.type for it in await herd.events(instance.id))
     # In each of three hours, and perhaps just after them.
     assert 3 * len(offers) <= told["instance.attempt_rejected"] <= 4 * len(offers)
     assert told["instance.planned"] == told["instance.attempt_rejected"] < len(attempts) / 2
@@ -121,8 +121,8 @@ async def test_f40_the_same_refusal_is_told_once_an_hour(herd: Herd, world: Worl
     world.faults.replace([])
     rented = await herd.settle(instance)
     assert rented.status is Status.RUNNING
-    last = [it for it in await herd.instances.events(instance.id) if it.type == "instance.planned"][-1]
-    bound = max(it.n for it in await herd.instances.attempts(instance.id))
+    last = [it for it in await herd.events(instance.id) if it.type == "instance.planned"][-1]
+    bound = max(it.n for it in await herd.attempts(instance.id))
     assert last.details["attempt"] == bound, "what was taken in the end is told"
 
 
@@ -133,7 +133,7 @@ async def test_f40_another_reason_is_told_at_once(herd: Herd, world: World) -> N
     world.faults.replace([Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=400, reason="NO")])
     failed = await herd.settle(instance)
     assert failed.status is Status.FAILED
-    kinds = [it.type for it in await herd.instances.events(instance.id)]
+    kinds = [it.type for it in await herd.events(instance.id)]
     assert kinds[-3:] == ["instance.planned", "instance.attempt_rejected", "instance.failed"]
 
 
@@ -147,7 +147,7 @@ async def test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does(
     await herd.run_for(timedelta(minutes=10))
     herd.clock.jump_wall(jump_s)
     await herd.run_for(timedelta(minutes=15))
-    waiting = await herd.instances.get(instance.id)
+    waiting = await herd.get(instance.id)
     assert (waiting.status, waiting.waiting_for is not None) == (Status.CREATING, True)
     # A clock that was set back lets it wait that much longer, as every deadline.
     assert (await herd.settle(instance, timedelta(hours=2))).status is Status.FAILED

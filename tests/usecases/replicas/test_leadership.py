@@ -134,16 +134,16 @@ async def test_only_the_one_on_duty_looks_and_the_other_learns_from_it(
     await theirs.renew()
     other = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, seed=2)
     on_duty(other, theirs)
-    assert not await other.observer.tick()
+    assert not await other.observe()
     assert cloud.lists == 0
-    assert not await other.observer.has_listed()
-    assert await herd.observer.tick()
-    assert not await other.observer.tick()
+    assert not await other.has_listed()
+    assert await herd.observe()
+    assert not await other.observe()
     assert cloud.lists == 1
-    assert await other.observer.has_listed()
-    assert not other.observer.is_stale()
+    assert await other.has_listed()
+    assert not other.is_stale()
     await clock.advance(91)
-    assert other.observer.is_stale()
+    assert other.is_stale()
     other.close()
 
 
@@ -159,7 +159,7 @@ async def test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down
         assert await theirs.renew()
 
     cloud.meanwhile = sleep_for_long
-    assert not await herd.observer.tick()
+    assert not await herd.observe()
     assert await herd.observations.last_list() is None
     assert herd.observer.latest is None
 
@@ -177,9 +177,9 @@ async def test_a_look_during_which_the_duty_went_and_came_back_is_not_written_do
         assert await ours.renew()
 
     cloud.meanwhile = there_and_back
-    assert not await herd.observer.tick()
+    assert not await herd.observe()
     assert await herd.observations.last_list() is None
-    assert await herd.observer.tick()
+    assert await herd.observe()
 
 
 async def test_what_was_known_in_an_earlier_term_is_read_again(herd: Herd) -> None:
@@ -187,13 +187,13 @@ async def test_what_was_known_in_an_earlier_term_is_read_again(herd: Herd) -> No
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     on_duty(herd, ours)
     await ours.renew()
-    await herd.observer.look()
+    await herd.look()
     async with theirs.acquired():
         # Another replica saw it go, and forgot it.
         gone = next(iter(await herd.observations.all_known()))
         herd.database.write_now(lambda c: c.execute(herd.tables.sighting.delete()).rowcount)
     await ours.renew()
-    look = await herd.observer.sync()
+    look = await herd.sync()
     assert [it.cloud_id for it in look.listing.machines] == [gone]
     assert look.changed == 1
 
@@ -215,13 +215,13 @@ async def test_the_collector_rests_without_the_duty(herd: Herd) -> None:
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     on_duty(herd, ours)
     await ours.renew()
-    await herd.observer.tick()
+    await herd.observe()
     await ours.release()
     await theirs.renew()
-    assert not await herd.collector.tick()
+    assert not await herd.collect()
     await theirs.release()
     await ours.renew()
-    assert await herd.collector.tick()
+    assert await herd.collect()
 
 
 class HeldUp:
@@ -250,13 +250,12 @@ class HeldUp:
 async def test_a_create_call_is_made_promptly_or_not_at_all(
     herd: Herd, cloud: CountingCloud, held_up_s: float, creates: int
 ) -> None:
-    await herd.observer.look()
+    await herd.look()
     instance = await herd.launch()
-    rent = herd.advance.apply_step.rent
-    object.__setattr__(rent, "instance_leases", HeldUp(herd, held_up_s))
+    herd.rent_through(instance_leases=HeldUp(herd, held_up_s))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
-    attempts = await herd.instances.attempts(instance.id)
+    attempts = await herd.attempts(instance.id)
     assert attempts[0].state is (AttemptState.BOUND if creates else AttemptState.REJECTED)
 
 
@@ -264,11 +263,9 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
 async def test_a_create_call_is_not_made_after_the_host_has_slept(
     herd: Herd, cloud: CountingCloud, slept_s: float, creates: int
 ) -> None:
-    await herd.observer.look()
+    await herd.look()
     await herd.launch()
-    object.__setattr__(
-        herd.advance.apply_step.rent, "instance_leases", HeldUp(herd, slept_s, host_sleeps=True)
-    )
+    herd.rent_through(instance_leases=HeldUp(herd, slept_s, host_sleeps=True))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
 
@@ -282,12 +279,11 @@ async def test_who_has_slept_through_its_term_does_not_lead(herd: Herd) -> None:
 
 async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
     instance = await herd.settle(await herd.launch())
-    await herd.change_goal.delete(instance.id)
-    request, prompt = herd.advance.apply_step.request, herd.instance_leases
-    object.__setattr__(request, "instance_leases", HeldUp(herd, SEND_WITHIN_S + 1))
+    await herd.delete(instance.id)
+    herd.request_through(HeldUp(herd, SEND_WITHIN_S + 1))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.deletes == 0
-    object.__setattr__(request, "instance_leases", prompt)
+    herd.request_through(herd.instance_leases)
     await herd.settle(instance)
     assert cloud.deletes == 1
 

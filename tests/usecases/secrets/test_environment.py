@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
 from gpuherd.adapters.sql.schema.tables import attempt
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.instance.instance import Instance, Status
@@ -16,7 +15,6 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import create_payload
-from gpuherd.usecases.secrets.environment import Environments
 from tests.support.herd import Herd
 
 CANARY = "canary-of-a-variable"
@@ -76,10 +74,7 @@ async def test_a_create_that_is_made_again_has_the_same_variables(herd: Herd) ->
 
 async def test_with_another_key_nothing_is_rented_and_the_reason_is_told(herd: Herd) -> None:
     made = await launched(herd)
-    rent = herd.advance.apply_step.rent
-    object.__setattr__(
-        rent, "environments", Environments(AesGcmSealer([Secret("another key" * 4)]), herd.stores.secrets)
-    )
+    herd.rent_with_key(Secret("another key" * 4))
     it = await herd.settle(made, timedelta(minutes=5))
     assert it.status is Status.FAILED
     assert it.last_error is not None

@@ -53,17 +53,17 @@ def announce(world: World, it: Instance, seconds: float = 600) -> None:
 
 
 async def heir_of(herd: Herd, it: Instance) -> Instance:
-    chain = (await herd.instances.get(it.id)).chain
+    chain = (await herd.get(it.id)).chain
     assert chain is not None and chain.heir is not None, "it has an heir"
-    return await herd.instances.get(chain.heir.id)
+    return await herd.get(chain.heir.id)
 
 
 async def coming(herd: Herd, it: Instance) -> Instance:
     """Run until an instance has an heir, which cannot be used yet."""
     for _ in range(600):
-        chain = (await herd.instances.get(it.id)).chain
+        chain = (await herd.get(it.id)).chain
         if chain is not None and chain.heir is not None:
-            return await herd.instances.get(chain.heir.id)
+            return await herd.get(chain.heir.id)
         await herd.run_for(SECOND)
     raise AssertionError("it has no heir")
 
@@ -80,9 +80,9 @@ async def test_an_heir_is_usable_before_the_loss_and_then_the_old_one_goes(herd:
     old = await usable(herd, webhook_url=HOOK, labels={"team": "red"})
     world.reclaim(old.cloud_id or "", 3600)
     await herd.run_for(44 * MINUTE)
-    assert (await herd.instances.get(old.id)).chain is None, "late: an earlier start only means more of them"
+    assert (await herd.get(old.id)).chain is None, "late: an earlier start only means more of them"
     await herd.run_for(10 * MINUTE)
-    young, gone = await heir_of(herd, old), await herd.instances.get(old.id)
+    young, gone = await heir_of(herd, old), await herd.get(old.id)
     assert young.usable
     assert (gone.goal, gone.status) == (Goal.DELETED, Status.DELETED)
     assert running(world) == 1
@@ -101,11 +101,11 @@ async def test_where_notices_were_short_an_heir_comes_earlier(herd: Herd, world:
         it = await herd.settle(await herd.launch(f"taken-{n}"))
         world.reclaim(it.cloud_id or "", 1500)
         await herd.run_for(26 * MINUTE)
-        assert (await herd.instances.get(it.id)).status is Status.EXITED
+        assert (await herd.get(it.id)).status is Status.EXITED
     old = await usable(herd)
     world.reclaim(old.cloud_id or "", 3600)
     await herd.run_for(9 * MINUTE)
-    told = await herd.instances.get(old.id)
+    told = await herd.get(old.id)
     assert told.chain is None
     assert told.reclaim is not None
     assert told.reclaim.loss_expected_at - told.reclaim.seen_at == timedelta(hours=1), "as it is promised"
@@ -144,7 +144,7 @@ async def test_a_reclaim_without_a_policy_makes_no_heir(herd: Herd, world: World
     old = await usable(herd, on_reclaim=OnReclaim.NONE)
     announce(world, old, 300)
     await herd.run_for(20 * MINUTE)
-    assert (await herd.instances.get(old.id)).status is Status.EXITED
+    assert (await herd.get(old.id)).status is Status.EXITED
     assert len(world.machines) == 1
 
 
@@ -153,16 +153,16 @@ async def test_what_was_lost_without_warning_is_replaced_at_once(herd: Herd, wor
     world.reclaim(old.cloud_id or "", 1)
     await herd.run_for(5 * MINUTE)
     assert (await heir_of(herd, old)).usable
-    assert (await herd.instances.get(old.id)).status is Status.DELETED
+    assert (await herd.get(old.id)).status is Status.DELETED
 
 
 async def test_one_list_that_shows_a_notice_is_not_enough(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)
-    while (await herd.instances.get(old.id)).reclaim is None:
+    while (await herd.get(old.id)).reclaim is None:
         await herd.run_for(SECOND)
     await herd.run_jobs_for(HOUR / 12)
-    assert (await herd.instances.get(old.id)).chain is None
+    assert (await herd.get(old.id)).chain is None
     assert (await coming(herd, old)).goal is Goal.RUNNING
 
 
@@ -173,8 +173,8 @@ async def test_a_notice_that_is_withdrawn_takes_the_heir_away(herd: Herd, world:
     young = await coming(herd, old)
     world.machines[old.cloud_id or ""].reclaim = None
     await herd.run_for(5 * MINUTE)
-    assert (await herd.instances.get(young.id)).status is Status.DELETED
-    kept = await herd.instances.get(old.id)
+    assert (await herd.get(young.id)).status is Status.DELETED
+    kept = await herd.get(old.id)
     assert kept.usable
     assert kept.chain is not None and kept.chain.heir is None
     assert running(world) == 1
@@ -189,11 +189,11 @@ async def test_a_stop_or_delete_takes_the_heir_with_it(herd: Herd, world: World,
     old = await usable(herd)
     announce(world, old)
     young = await coming(herd, old)
-    await getattr(herd.change_goal, end)(old.name)
-    assert (await herd.instances.get(young.id)).goal is Goal.DELETED, "in the same transaction"
+    await getattr(herd, end)(old.name)
+    assert (await herd.get(young.id)).goal is Goal.DELETED, "in the same transaction"
     await herd.run_for(20 * MINUTE)
     assert running(world) == 0
-    assert (await herd.instances.get(young.id)).status is Status.DELETED
+    assert (await herd.get(young.id)).status is Status.DELETED
     assert len(await members(herd, old)) == 2, "and nobody takes over later"
 
 
@@ -201,7 +201,7 @@ async def test_deleting_the_heir_of_what_was_lost_leaves_nothing(herd: Herd, wor
     old = await usable(herd)
     world.reclaim(old.cloud_id or "", 1)
     await coming(herd, old)
-    accepted = await herd.change_goal.delete(old.name)
+    accepted = await herd.delete(old.name)
     assert accepted.instance.id != old.id, "a name means the newest, where none can be used"
     await herd.run_for(20 * MINUTE)
     assert [it.status for it in await members(herd, old)] == [Status.DELETED, Status.DELETED]
@@ -217,8 +217,8 @@ async def test_deleting_an_heir_that_is_being_removed_because_it_failed_leaves_n
     young = await coming(herd, old)
     while young.goal is not Goal.DELETED:
         await herd.run_for(timedelta(seconds=1))
-        young = await herd.instances.get(young.id)
-    accepted = await herd.change_goal.delete(young.id)
+        young = await herd.get(young.id)
+    accepted = await herd.delete(young.id)
     assert accepted.instance.id == young.id
     await herd.run_for(20 * MINUTE)
     assert [it.status for it in await members(herd, old)] == [Status.DELETED, Status.DELETED]
@@ -228,9 +228,9 @@ async def test_deleting_an_heir_that_is_being_removed_because_it_failed_leaves_n
 async def test_an_heir_that_is_declined_leaves_the_old_one_to_its_loss(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)
-    await herd.change_goal.delete((await coming(herd, old)).id)
+    await herd.delete((await coming(herd, old)).id)
     await herd.run_for(2 * MINUTE)
-    assert (await herd.instances.get(old.id)).usable
+    assert (await herd.get(old.id)).usable
     await herd.run_for(20 * MINUTE)
     assert len(await members(herd, old)) == 2
     assert running(world) == 0
@@ -246,7 +246,7 @@ async def test_the_end_of_the_lease_is_the_same_for_the_heir(herd: Herd, world: 
     assert young.lease_term.ends_at == old.lease_term.ends_at
     await herd.run_for(30 * MINUTE)
     assert running(world) == 0
-    assert (await herd.instances.get(young.id)).goal is Goal.STOPPED
+    assert (await herd.get(young.id)).goal is Goal.STOPPED
 
 
 async def test_a_lease_that_is_set_anew_during_the_handover_holds_for_the_heir(
@@ -255,9 +255,9 @@ async def test_a_lease_that_is_set_anew_during_the_handover_holds_for_the_heir(
     old = await usable(herd, terms=Terms(Lease(seconds=1800)))
     announce(world, old)
     young = await coming(herd, old)
-    changed = await herd.plane.change_lease.set(old.id, LeaseOrder(seconds=7200))
+    changed = await herd.extend(old.id, LeaseOrder(seconds=7200))
     assert changed.lease_term is not None
-    assert (await herd.instances.get(young.id)).lease_term == changed.lease_term
+    assert (await herd.get(young.id)).lease_term == changed.lease_term
 
 
 async def test_an_end_during_the_handover_ends_both(herd: Herd, world: World) -> None:
@@ -282,7 +282,7 @@ async def test_heirs_that_fail_are_removed_and_followed_by_others_until_there_we
     assert made[2] - made[1] >= timedelta(seconds=30)
     assert made[3] - made[2] >= timedelta(seconds=60)
     assert herd.webhooks().count("instance.replacement_gave_up") == 1
-    assert (await herd.instances.get(old.id)).settled
+    assert (await herd.get(old.id)).settled
 
 
 async def test_an_heir_is_made_early_enough_for_the_usual_boot_of_the_product_that_was_rented(
@@ -294,7 +294,7 @@ async def test_an_heir_is_made_early_enough_for_the_usual_boot_of_the_product_th
     old = await usable(herd, product_name="4090")
     announce(world, old, seconds=2 * 3600)
     await herd.run_for(55 * MINUTE)
-    chain = (await herd.instances.get(old.id)).chain
+    chain = (await herd.get(old.id)).chain
     assert chain is None or chain.heir is None
     await herd.run_for(10 * MINUTE)
     assert await heir_of(herd, old)
@@ -317,7 +317,7 @@ async def test_in_the_limits_of_a_key_the_heir_takes_the_place_of_the_old_one(
 ) -> None:
     limits = Limits(max_gpus=1, max_hourly_usd=None)
     ada = replace(ADMIN, limits=limits)
-    object.__setattr__(herd.advance.succession, "limits_of", lambda _: limits)
+    herd.limit_heirs(limits)
     old = await usable(herd, caller=ada)
     announce(world, old)
     assert (await coming(herd, old)).goal is Goal.RUNNING
@@ -331,13 +331,13 @@ async def test_a_limit_that_has_become_smaller_refuses_the_heir_and_that_is_told
     herd: Herd, world: World
 ) -> None:
     old = await usable(herd, webhook_url=HOOK, gpu_num=2)
-    object.__setattr__(herd.advance.succession, "limits_of", lambda _: Limits(max_gpus=1))
+    herd.limit_heirs(Limits(max_gpus=1))
     announce(world, old)
     await herd.run_for(5 * MINUTE)
     assert herd.webhooks().count("instance.replacement_refused") == 1
     assert len(await members(herd, old)) == 1
-    assert (await herd.instances.get(old.id)).usable, "it runs on, as long as the cloud lets it"
-    object.__setattr__(herd.advance.succession, "limits_of", lambda _: Limits(max_gpus=2))
+    assert (await herd.get(old.id)).usable, "it runs on, as long as the cloud lets it"
+    herd.limit_heirs(Limits(max_gpus=2))
     await herd.run_for(3 * MINUTE)
     assert (await heir_of(herd, old)).usable
 
@@ -351,7 +351,7 @@ async def test_a_budget_holds_for_an_heir_as_for_any_create(herd: Herd, world: W
         period=BudgetPeriod.TOTAL,
         at_limit=AtLimit.BLOCK,
     )
-    await herd.plane.budgets.add(little, ADMIN)
+    await herd.add_budget(little, ADMIN)
     announce(world, old)
     await herd.run_for(2 * MINUTE)
     assert [it.chain and it.chain.refused for it in await members(herd, old)] == [True]
@@ -362,13 +362,13 @@ async def test_an_heir_that_would_be_too_dear_waits_in_line(herd: Herd, world: W
     price = old.hourly_usd
     assert price is not None
     dearer = replace(old, wish=replace(old.wish, hourly_usd_max=price / 2))
-    await herd.instances.update(replace(herd.event_recorder.change(dearer)))
+    await herd.instances.update(replace(herd.change(dearer)))
     announce(world, old)
     await herd.run_for(20 * MINUTE)
     young = await heir_of(herd, old)
     assert young.status is Status.CREATING
     assert young.waiting_for is not None and young.waiting_for.what == "capacity"
-    assert (await herd.instances.get(old.id)).status is Status.EXITED, "it was lost meanwhile"
+    assert (await herd.get(old.id)).status is Status.EXITED, "it was lost meanwhile"
 
 
 async def test_both_stay_for_the_handover_that_was_agreed(herd: Herd, world: World) -> None:
@@ -376,9 +376,9 @@ async def test_both_stay_for_the_handover_that_was_agreed(herd: Herd, world: Wor
     announce(world, old)
     await herd.run_for(timedelta(seconds=100))
     assert (await heir_of(herd, old)).usable
-    assert (await herd.instances.get(old.id)).usable
+    assert (await herd.get(old.id)).usable
     assert running(world) == 2
-    assert (await herd.find_instance(old.name)).id == (await heir_of(herd, old)).id
+    assert (await herd.find(old.name)).id == (await heir_of(herd, old)).id
     await herd.run_for(3 * MINUTE)
     assert running(world) == 1
 
@@ -403,7 +403,7 @@ async def test_what_is_taken_back_before_anybody_could_use_it_is_replaced_by_its
     announce(world, old)
     young = await coming(herd, old)
     await herd.run_for(MINUTE)
-    young = await herd.instances.get(young.id)
+    young = await herd.get(young.id)
     assert young.status is Status.HEALTH_CHECKING
     world.reclaim(young.cloud_id or "", 1)
     await herd.run_for(2 * MINUTE)
@@ -417,11 +417,11 @@ async def test_what_is_taken_back_before_anybody_could_use_it_is_replaced_by_its
 
 async def test_why_tells_the_whole_lineage(herd: Herd, world: World) -> None:
     old = await usable(herd)
-    assert (await herd.plane.explain_instance(old)).lineage == (), "one that is alone has none"
+    assert (await herd.why(old)).lineage == (), "one that is alone has none"
     announce(world, old)
     await herd.run_for(5 * MINUTE)
     young = await heir_of(herd, old)
-    told = (await herd.plane.explain_instance(young)).lineage
+    told = (await herd.why(young)).lineage
     assert [(it.instance_id, it.link, it.status, it.made_for) for it in told] == [
         (old.id, 1, "deleted", None),
         (young.id, 2, "running", "notice"),
@@ -447,6 +447,6 @@ async def test_names_of_a_lineage_are_never_ambiguous(herd: Herd, world: World) 
     old = await usable(herd)
     announce(world, old)
     await coming(herd, old)
-    assert (await herd.find_instance(old.name)).id == old.id, "the newest that can be used"
+    assert (await herd.find(old.name)).id == old.id, "the newest that can be used"
     await herd.run_for(5 * MINUTE)
-    assert (await herd.find_instance(old.name)).id == (await heir_of(herd, old)).id
+    assert (await herd.find(old.name)).id == (await heir_of(herd, old)).id

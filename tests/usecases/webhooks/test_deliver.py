@@ -43,13 +43,13 @@ async def rent(herd: Herd, url: str = URL) -> Instance:
     """Rent a machine and let it become usable; its webhooks go out on the way."""
     instance = await herd.launch(webhook_url=url)
     await herd.run_for(timedelta(minutes=2))
-    return await herd.instances.get(instance.id)
+    return await herd.get(instance.id)
 
 
 async def put(herd: Herd, n: int = 1, **changes: Any) -> Delivery:
     """Put one webhook on its way; nothing else happens to its instance."""
     one = a_delivery(n, **{"url": URL, "created_at": herd.clock.now(), "body": BODY, **changes})
-    jobs = (herd.job_factory.delivery_job(one),)
+    jobs = (herd.delivery_job(one),)
     await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
     return one
 
@@ -128,7 +128,7 @@ async def test_a_repeat_is_not_held_up_by_an_earlier_event_that_always_fails(
 async def test_a_later_event_does_not_overtake_one_that_was_never_tried(herd: Herd, hooks: Hooks) -> None:
     first = a_delivery(sequence=1, url=URL, body=BODY)
     second = a_delivery(sequence=2, url=URL, body=BODY)
-    jobs = tuple(herd.job_factory.delivery_job(it) for it in (first, second))
+    jobs = tuple(herd.delivery_job(it) for it in (first, second))
     await herd.instances.add(Change(a_running_instance(), deliveries=(first, second), jobs=jobs))
     assert isinstance(await herd.run_job(jobs[1].id), Snooze)
     assert hooks.visits == []
@@ -271,10 +271,10 @@ async def test_a_replay_asks_a_url_again_that_was_gone_and_opens_it_for_what_fol
     instance = await rent(herd)
     hooks.answer = lambda _url, _body: OK
     never_sent = (await deliveries(herd))[1]
-    await herd.plane.webhooks.replay.one(never_sent.id)
+    await herd.replay(never_sent.id)
     await herd.run_jobs_for(timedelta(seconds=5))
     assert (await herd.outbox.get(never_sent.id)).state is DeliveryState.DELIVERED
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     await herd.run_for(timedelta(minutes=2))
     assert hooks.arrived[-1].event["type"] == "instance.exited"
 
@@ -287,7 +287,7 @@ async def test_a_look_before_its_time_also_hears_how_long_to_wait(herd: Herd, ho
     await herd.run_jobs_for(timedelta(seconds=2))
     planned = (await herd.outbox.get(one.id)).next_at
     hooks.answer = lambda _url, _body: busy
-    await herd.plane.webhooks.replay.one(one.id)
+    await herd.replay(one.id)
     await herd.run_jobs_for(timedelta(seconds=1))
     after = await herd.outbox.get(one.id)
     assert (after.tries, len(after.log)) == (1, 2)

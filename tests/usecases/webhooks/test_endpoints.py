@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.domain.webhooks.signing import Signer, verify
-from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.ports.webhooks import DeliveryFilter
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from tests.support.herd import ROOT_KEY, Herd
@@ -32,11 +30,6 @@ def hooks(herd: Herd) -> Hooks:
     it = Hooks(herd.clock)
     herd.receiver.instead = it
     return it
-
-
-@pytest.fixture
-def webhooks(herd: Herd) -> WebhookServices:
-    return herd.plane.webhooks
 
 
 async def rent(herd: Herd, url: str | None = None) -> None:
@@ -66,10 +59,10 @@ async def deliveries(herd: Herd) -> list[Delivery]:
 
 
 async def test_each_endpoint_hears_what_it_asked_for_and_the_instances_own_url_all(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
-    everything = await webhooks.endpoints.add(ALL)
-    some = await webhooks.endpoints.add(SOME, ("instance.ready", "instance.failed"))
+    everything = await herd.add_endpoint(ALL)
+    some = await herd.add_endpoint(SOME, ("instance.ready", "instance.failed"))
     await rent(herd, OWN)
     assert types(hooks.at(ALL)) == types(hooks.at(OWN)) == ["created", "starting", "running", "ready"]
     assert types(hooks.at(SOME)) == ["ready"]
@@ -81,27 +74,21 @@ async def test_each_endpoint_hears_what_it_asked_for_and_the_instances_own_url_a
         verify(signed(hooks.at(ALL)[0]), hooks.at(ALL)[0].body, some.secret, hooks.at(ALL)[0].at)
 
 
-async def test_an_instance_without_a_url_is_told_to_endpoints_all_the_same(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    await webhooks.endpoints.add(ALL)
+async def test_an_instance_without_a_url_is_told_to_endpoints_all_the_same(herd: Herd, hooks: Hooks) -> None:
+    await herd.add_endpoint(ALL)
     await rent(herd)
     assert len(hooks.at(ALL)) == 4
 
 
-async def test_the_query_of_an_instances_url_is_not_told_to_endpoints(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    await webhooks.endpoints.add(ALL)
+async def test_the_query_of_an_instances_url_is_not_told_to_endpoints(herd: Herd, hooks: Hooks) -> None:
+    await herd.add_endpoint(ALL)
     await rent(herd, OWN)
     assert {it.event["data"]["webhookUrl"] for it in hooks.at(ALL)} == {"https://own.example.com/hook?***"}
     assert {it.event["data"]["webhookUrl"] for it in hooks.at(OWN)} == {OWN}
 
 
-async def test_an_event_and_its_deliveries_are_written_together(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    await webhooks.endpoints.add(ALL)
+async def test_an_event_and_its_deliveries_are_written_together(herd: Herd) -> None:
+    await herd.add_endpoint(ALL)
     await herd.launch()
     # Nothing has run yet.
     (one,) = await deliveries(herd)
@@ -109,11 +96,9 @@ async def test_an_event_and_its_deliveries_are_written_together(
     assert f"delivery:{one.id}" in {row.key for row in herd.rows(herd.tables.job)}
 
 
-async def test_after_a_rotation_both_secrets_verify_for_a_day(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    old = await webhooks.endpoints.add(ALL, ("instance.created",))
-    new = await webhooks.endpoints.rotate(old.endpoint.id)
+async def test_after_a_rotation_both_secrets_verify_for_a_day(herd: Herd, hooks: Hooks) -> None:
+    old = await herd.add_endpoint(ALL, ("instance.created",))
+    new = await herd.rotate_endpoint(old.endpoint.id)
     assert new.secret.reveal() != old.secret.reveal()
     await herd.launch()
     await herd.run_jobs_for(timedelta(seconds=1))
@@ -126,13 +111,13 @@ async def test_after_a_rotation_both_secrets_verify_for_a_day(
 
 
 async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_next_try(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
     hooks.answer = lambda _url, _body: BROKEN if len(hooks.visits) < 1 else OK
-    old = await webhooks.endpoints.add(ALL, ("instance.created",))
+    old = await herd.add_endpoint(ALL, ("instance.created",))
     await herd.launch()
     await herd.run_jobs_for(timedelta(seconds=1))
-    new = await webhooks.endpoints.rotate(old.endpoint.id)
+    new = await herd.rotate_endpoint(old.endpoint.id)
     await herd.run_jobs_for(timedelta(seconds=10))
     first, second = hooks.visits
     assert (first.event_id, first.body) == (second.event_id, second.body)
@@ -140,69 +125,63 @@ async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_n
     assert second.secrets == (new.secret, old.secret)
 
 
-async def test_410_disables_the_endpoint_until_somebody_enables_it(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
+async def test_410_disables_the_endpoint_until_somebody_enables_it(herd: Herd, hooks: Hooks) -> None:
     hooks.answer = lambda _url, _body: GONE
-    made = await webhooks.endpoints.add(ALL)
+    made = await herd.add_endpoint(ALL)
     await rent(herd)
     assert len(hooks.visits) == 1
-    disabled = await webhooks.endpoints.get(made.endpoint.id)
+    disabled = await herd.get_endpoint(made.endpoint.id)
     assert (disabled.is_enabled, disabled.disabled_reason) == (False, "the receiver answered 410")
     assert {it.state for it in await deliveries(herd)} == {DeliveryState.DEAD}
     hooks.answer = lambda _url, _body: OK
-    await webhooks.endpoints.enable(made.endpoint.id)
-    assert await webhooks.replay.since(made.endpoint.created_at, DeliveryFilter.DEAD) >= 1
+    await herd.enable_endpoint(made.endpoint.id)
+    assert await herd.replay_since(made.endpoint.created_at, DeliveryFilter.DEAD) >= 1
     await herd.run_jobs_for(timedelta(seconds=10))
     assert types(hooks.arrived)[0] == "created"
 
 
-async def test_a_disabled_endpoint_gets_no_new_deliveries(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    made = await webhooks.endpoints.add(ALL)
-    await herd.endpoint_cache.disable(made.endpoint, "for a test")
+async def test_a_disabled_endpoint_gets_no_new_deliveries(herd: Herd, hooks: Hooks) -> None:
+    made = await herd.add_endpoint(ALL)
+    await herd.disable_endpoint(made.endpoint, "for a test")
     await herd.launch()
     assert await deliveries(herd) == []
 
 
 async def test_what_is_on_its_way_to_a_removed_endpoint_becomes_a_dead_letter(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
-    made = await webhooks.endpoints.add(ALL)
+    made = await herd.add_endpoint(ALL)
     await herd.launch()
-    await webhooks.endpoints.remove(made.endpoint.id)
+    await herd.remove_endpoint(made.endpoint.id)
     await herd.run_jobs_for(timedelta(seconds=1))
     (one,) = await deliveries(herd)
     assert (one.state, one.last_error) == (DeliveryState.DEAD, "removed: the endpoint is no longer there")
     assert hooks.visits == []
 
 
-async def test_another_process_knows_a_new_endpoint_after_its_next_refresh(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
+async def test_another_process_knows_a_new_endpoint_after_its_next_refresh(herd: Herd) -> None:
     other = EndpointCache(herd.endpoints, herd.keys, herd.clock)
-    made = await webhooks.endpoints.add(ALL)
+    made = await herd.add_endpoint(ALL)
     assert other.current() == ()
     await other.refresh()
     assert other.current() == (made.endpoint,)
 
 
 async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_same_instance(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
     hooks.answer = lambda url, _body: DOWN if url == ALL else OK
-    await webhooks.endpoints.add(ALL)
-    await webhooks.endpoints.add("https://well.example.com/hook")
+    await herd.add_endpoint(ALL)
+    await herd.add_endpoint("https://well.example.com/hook")
     await rent(herd, OWN)
     assert types(hooks.arrived).count("ready") == 2
 
 
-async def test_account_events_reach_endpoints(herd: Herd, webhooks: WebhookServices) -> None:
-    made = await webhooks.endpoints.add(ALL)
+async def test_account_events_reach_endpoints(herd: Herd) -> None:
+    made = await herd.add_endpoint(ALL)
     details = {"cloudInstanceId": "m-1", "verdict": "foreign"}
     event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details=details)
-    told = herd.event_recorder.account_outbox_entries(event)
+    told = herd.account_outbox_entries(event)
     (one,) = told.deliveries
     assert (one.endpoint_id, one.instance_id, one.sequence) == (made.endpoint.id, ACCOUNT, 7)
     assert b'"cloudInstanceId":"m-1"' in one.body
@@ -210,15 +189,15 @@ async def test_account_events_reach_endpoints(herd: Herd, webhooks: WebhookServi
     assert [it.instance_id for it in told.jobs] == [None]
 
 
-async def test_events_that_are_nobodys_business_stay_here(herd: Herd, webhooks: WebhookServices) -> None:
-    await webhooks.endpoints.add(ALL)
+async def test_events_that_are_nobodys_business_stay_here(herd: Herd) -> None:
+    await herd.add_endpoint(ALL)
     event = Event(ACCOUNT, 1, "instance.planned", herd.clock.now())
-    assert herd.event_recorder.account_outbox_entries(event).deliveries == ()
+    assert herd.account_outbox_entries(event).deliveries == ()
 
 
-async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks, webhooks: WebhookServices) -> None:
-    made = await webhooks.endpoints.add(ALL)
-    again = await webhooks.endpoints.rotate(made.endpoint.id)
+async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks) -> None:
+    made = await herd.add_endpoint(ALL)
+    again = await herd.rotate_endpoint(made.endpoint.id)
     await rent(herd)
     assert hooks.arrived
     path = Path(herd.database.url.removeprefix("sqlite:///"))
@@ -229,29 +208,25 @@ async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks, webhooks: 
         assert text not in written and text[:16] not in written
 
 
-async def test_what_cannot_be_signed_waits_until_the_secret_is_rotated(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    made = await webhooks.endpoints.add(ALL, ("instance.created",))
+async def test_what_cannot_be_signed_waits_until_the_secret_is_rotated(herd: Herd, hooks: Hooks) -> None:
+    made = await herd.add_endpoint(ALL, ("instance.created",))
     await herd.launch()
     lost = KeyRing([Secret("another root key altogether")])
-    herd.endpoint_cache._keys = lost
+    herd.lose_webhook_root_key(lost)
     await herd.run_jobs_for(timedelta(minutes=5))
     assert hooks.visits == []
     # A replica that is wrongly configured must not switch off what works elsewhere.
-    assert (await webhooks.endpoints.get(made.endpoint.id)).is_enabled
-    rotated = await replace(webhooks.endpoints, keys=lost).rotate(made.endpoint.id)
+    assert (await herd.get_endpoint(made.endpoint.id)).is_enabled
+    rotated = await herd.rotate_endpoint(made.endpoint.id, keys=lost)
     await herd.run_jobs_for(timedelta(minutes=2))
     (visit,) = hooks.arrived
     assert visit.secrets == (rotated.secret,)
 
 
-async def test_what_cannot_be_signed_is_given_up_in_the_end(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    await webhooks.endpoints.add(ALL, ("instance.created",))
+async def test_what_cannot_be_signed_is_given_up_in_the_end(herd: Herd, hooks: Hooks) -> None:
+    await herd.add_endpoint(ALL, ("instance.created",))
     await herd.launch()
-    herd.endpoint_cache._keys = KeyRing([Secret("another root key altogether")])
+    herd.lose_webhook_root_key(KeyRing([Secret("another root key altogether")]))
     await herd.clock.sleep(timedelta(hours=96).total_seconds())
     await herd.run_jobs_for(timedelta(minutes=1))
     (one,) = await deliveries(herd)
@@ -259,8 +234,8 @@ async def test_what_cannot_be_signed_is_given_up_in_the_end(
     assert one.last_error == "expired: the root key of the receiver's secret is not here"
 
 
-async def test_there_is_a_limit_to_endpoints(webhooks: WebhookServices) -> None:
+async def test_there_is_a_limit_to_endpoints(herd: Herd) -> None:
     for n in range(20):
-        await webhooks.endpoints.add(f"https://example.com/{n}")
+        await herd.add_endpoint(f"https://example.com/{n}")
     with pytest.raises(Conflict, match="remove one first"):
-        await webhooks.endpoints.add(ALL)
+        await herd.add_endpoint(ALL)

@@ -12,7 +12,6 @@ from standardwebhooks.webhooks import Webhook
 from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema.tables import api_key as key_table
 from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
-from gpuherd.bootstrap.assemble import assemble
 from gpuherd.domain.access.api_key import ADMIN_ID, Scope
 from gpuherd.domain.access.caller import ADMIN, Caller
 from gpuherd.domain.access.secret import Secret
@@ -21,11 +20,9 @@ from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.domain.webhooks.signing import BadSignature, Signer, verify
-from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.usecases.access.manage_keys import IssuedKey
 from gpuherd.usecases.instances.launch import LaunchRequest
 from tests.support.herd import ROOT_KEY, Herd
-from tests.support.keys import make_key
 from tests.support.webhooks.receivers import DeliveryAttempt, Hooks
 
 DAY = timedelta(days=1)
@@ -42,11 +39,6 @@ def hooks(herd: Herd) -> Hooks:
     return it
 
 
-@pytest.fixture
-def webhooks(herd: Herd) -> WebhookServices:
-    return herd.plane.webhooks
-
-
 def caller_of(made: IssuedKey) -> Caller:
     return Caller(made.key.id, Scope.WRITE)
 
@@ -59,7 +51,7 @@ def own_secret(made: IssuedKey) -> Secret:
 async def hear(herd: Herd, hooks: Hooks, caller: Caller, url: str = ADAS) -> DeliveryAttempt:
     """Rent as this caller, and return the latest try to send the first event."""
     request = LaunchRequest(f"job-{len(hooks.visits)}", herd.wish, webhook_url=url, caller=caller)
-    await herd.launch_instance(request)
+    await herd.launch_request(request)
     await herd.run_jobs_for(TICK)
     return hooks.at(url)[-1]
 
@@ -77,17 +69,16 @@ def fits(visit: DeliveryAttempt, secret: Secret) -> bool:
 
 def with_common(herd: Herd, *, also: bool = False) -> None:
     """Assemble the service anew, with a WEBHOOK_SECRET."""
-    values = replace(herd.values, common_webhook_secrets=(COMMON,), sign_with_common=also)
-    herd._hold(assemble(herd.ports, values))
+    herd.rewire(common_webhook_secrets=(COMMON,), sign_with_common=also)
 
 
 async def make_old_key(herd: Herd) -> Caller:
     """Make a key as it was before there were such secrets."""
-    made = await make_key(herd.plane)
+    made = await herd.make_key()
     columns = [it for it in key_table.columns if it.name.startswith("webhook_")]
     forgotten = sa.update(key_table).where(key_table.c.id == made.key.id).values(dict.fromkeys(columns))
     await herd.database.write(lambda c: c.execute(forgotten))
-    await herd.plane.keys.key_cache.refresh()
+    await herd.refresh_keys()
     return caller_of(made)
 
 
@@ -95,7 +86,7 @@ async def test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_onl
     herd: Herd, hooks: Hooks
 ) -> None:
     with_common(herd)
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    ada, bob = await herd.make_key(), await herd.make_key()
     visit = await hear(herd, hooks, caller_of(ada))
     assert fits(visit, own_secret(ada))
     # Somebody else's library finds the same.
@@ -107,10 +98,10 @@ async def test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_onl
 
 
 async def test_a_tenant_with_the_common_secret_cannot_derive_the_secret_of_another(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
-    endpoint = await webhooks.endpoints.add("https://all.example.com/")
+    ada, bob = await herd.make_key(), await herd.make_key()
+    endpoint = await herd.add_endpoint("https://all.example.com/")
     visit = await hear(herd, hooks, caller_of(ada), ADAS)
     # All that Bob knows: the root, the ids, his own record, and how it is done.
     ring = KeyRing([COMMON])
@@ -131,18 +122,16 @@ async def test_a_tenant_with_the_common_secret_cannot_derive_the_secret_of_anoth
 async def test_an_event_of_ones_own_cannot_be_replayed_to_the_receiver_of_another(
     herd: Herd, hooks: Hooks
 ) -> None:
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    ada, bob = await herd.make_key(), await herd.make_key()
     own = await hear(herd, hooks, caller_of(bob), BOBS)
     assert fits(own, own_secret(bob))
     assert not fits(own, own_secret(ada))
 
 
-async def test_after_a_rotation_both_secrets_sign_for_a_day(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    ada = await make_key(herd.plane)
+async def test_after_a_rotation_both_secrets_sign_for_a_day(herd: Herd, hooks: Hooks) -> None:
+    ada = await herd.make_key()
     caller, old = caller_of(ada), own_secret(ada)
-    new = (await webhooks.key_secrets.rotate(ada.key.id, caller)).secret
+    new = (await herd.rotate_webhook_secret(ada.key.id, caller)).secret
     assert new is not None
     assert new != old
     await herd.clock.sleep((DAY - 5 * TICK).total_seconds())
@@ -153,9 +142,9 @@ async def test_after_a_rotation_both_secrets_sign_for_a_day(
     assert (fits(one, new), fits(one, old)) == (True, False)
 
 
-async def test_a_rotation_draws_what_nobody_could_know_before(herd: Herd, webhooks: WebhookServices) -> None:
-    ada = await make_key(herd.plane)
-    new = await webhooks.key_secrets.rotate(ada.key.id, caller_of(ada))
+async def test_a_rotation_draws_what_nobody_could_know_before(herd: Herd) -> None:
+    ada = await herd.make_key()
+    new = await herd.rotate_webhook_secret(ada.key.id, caller_of(ada))
     assert ada.key.webhook_secret is not None
     stolen = ada.key.webhook_secret.rotated(
         KeyRing([COMMON]).newest, ada.key.webhook_secret.nonce, herd.clock.now()
@@ -170,9 +159,9 @@ async def test_a_key_from_before_stays_with_the_common_secret_until_it_is_rotate
     caller = await make_old_key(herd)
     # The sender signs with the common one by itself.
     assert (await hear(herd, hooks, caller)).secrets is None
-    shown = await herd.plane.webhooks.key_secrets.show(caller.key_id, caller)
+    shown = await herd.show_webhook_secret(caller.key_id, caller)
     assert (shown.signed_with, shown.secret) == (SignedWith.COMMON, None)
-    new = (await herd.plane.webhooks.key_secrets.rotate(caller.key_id, caller)).secret
+    new = (await herd.rotate_webhook_secret(caller.key_id, caller)).secret
     assert new is not None
     both = await hear(herd, hooks, caller)
     assert (fits(both, new), fits(both, COMMON)) == (True, True)
@@ -182,46 +171,43 @@ async def test_a_key_from_before_stays_with_the_common_secret_until_it_is_rotate
 
 
 async def test_the_admin_key_signs_with_the_common_secret_and_is_not_rotated(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
+    herd: Herd, hooks: Hooks
 ) -> None:
     assert (await hear(herd, hooks, ADMIN)).secrets is None
-    assert (await webhooks.key_secrets.show(ADMIN_ID, ADMIN)).signed_with == SignedWith.NOTHING
+    assert (await herd.show_webhook_secret(ADMIN_ID, ADMIN)).signed_with == SignedWith.NOTHING
     with_common(herd)
-    assert (await herd.plane.webhooks.key_secrets.show(ADMIN_ID, ADMIN)).signed_with == SignedWith.COMMON
+    assert (await herd.show_webhook_secret(ADMIN_ID, ADMIN)).signed_with == SignedWith.COMMON
     with pytest.raises(Conflict, match="WEBHOOK_SECRET"):
-        await webhooks.key_secrets.rotate(ADMIN_ID, ADMIN)
+        await herd.rotate_webhook_secret(ADMIN_ID, ADMIN)
 
 
 async def test_where_it_is_asked_for_the_common_secret_signs_beside_each_keys_own(
     herd: Herd, hooks: Hooks
 ) -> None:
     with_common(herd, also=True)
-    ada = await make_key(herd.plane)
+    ada = await herd.make_key()
     visit = await hear(herd, hooks, caller_of(ada))
     assert (fits(visit, own_secret(ada)), fits(visit, COMMON)) == (True, True)
 
 
-async def test_a_test_is_signed_as_the_events_of_the_caller_are(
-    herd: Herd, hooks: Hooks, webhooks: WebhookServices
-) -> None:
-    ada = await make_key(herd.plane)
-    await webhooks.test.url(ADAS, caller_of(ada))
+async def test_a_test_is_signed_as_the_events_of_the_caller_are(herd: Herd, hooks: Hooks) -> None:
+    ada = await herd.make_key()
+    await herd.send_test(ADAS, caller_of(ada))
     assert fits(hooks.visits[0], own_secret(ada))
 
 
 async def test_without_its_root_key_nothing_is_signed_with_another(herd: Herd, hooks: Hooks) -> None:
-    ada = await make_key(herd.plane)
+    ada = await herd.make_key()
     caller = caller_of(ada)
-    values = replace(herd.values, webhook_keys=KeyRing([Secret("another root")]))
-    herd._hold(assemble(herd.ports, values))
-    await herd.plane.keys.key_cache.refresh()
-    await herd.launch_instance(LaunchRequest("job", herd.wish, webhook_url=ADAS, caller=caller))
+    herd.rewire(webhook_keys=KeyRing([Secret("another root")]))
+    await herd.refresh_keys()
+    await herd.launch_request(LaunchRequest("job", herd.wish, webhook_url=ADAS, caller=caller))
     await herd.run_jobs_for(TICK)
     assert hooks.visits == []
     assert {row.state for row in herd.rows(delivery_table)} == {DeliveryState.PENDING.value}
     with pytest.raises(Conflict, match="rotate the secret"):
-        await herd.plane.webhooks.test.url(ADAS, caller)
-    new = (await herd.plane.webhooks.key_secrets.rotate(caller.key_id, caller)).secret
+        await herd.send_test(ADAS, caller)
+    new = (await herd.rotate_webhook_secret(caller.key_id, caller)).secret
     assert new is not None
     await herd.run_jobs_for(timedelta(minutes=2))
     assert fits(hooks.visits[0], new)
@@ -230,7 +216,7 @@ async def test_without_its_root_key_nothing_is_signed_with_another(herd: Herd, h
 async def delete_and_forget(herd: Herd) -> None:
     """Delete all instances, and let the records of them be pruned."""
     for it in herd.rows(herd.tables.instance):
-        await herd.change_goal.delete(it.id)
+        await herd.delete(it.id)
     await herd.run_for(timedelta(minutes=2))
     await herd.clock.sleep(DAY.total_seconds())
     assert await SqlRetention(herd.database).prune_instances(herd.clock.now() - TICK)
@@ -242,13 +228,13 @@ async def test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_
     herd: Herd, hooks: Hooks, from_before: bool
 ) -> None:
     with_common(herd)
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    ada, bob = await herd.make_key(), await herd.make_key()
     event_id = (await hear(herd, hooks, caller_of(ada))).event_id
     if from_before:
         # As an older version has written it, which did not write down whose it is.
         await herd.database.write(lambda c: c.execute(sa.update(delivery_table).values(owner=None)))
     await delete_and_forget(herd)
-    await herd.plane.webhooks.replay.one(event_id)
+    await herd.replay(event_id)
     await herd.run_jobs_for(TICK)
     again = hooks.visits[-1]
     assert again.event_id == event_id
@@ -260,10 +246,10 @@ async def test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_
 async def test_the_webhooks_of_a_forgotten_instance_are_its_keys_to_see_and_to_replay(
     herd: Herd, hooks: Hooks
 ) -> None:
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    ada, bob = await herd.make_key(), await herd.make_key()
     event_id = (await hear(herd, hooks, caller_of(ada))).event_id
     await delete_and_forget(herd)
-    find = herd.plane.lookup.delivery
+    find = herd.find_delivery
     assert (await find(event_id, caller_of(ada))).id == event_id
     assert (await find(event_id, ADMIN)).id == event_id
     with pytest.raises(NotFound):
@@ -274,18 +260,18 @@ async def test_what_belongs_to_a_key_that_is_no_longer_there_is_not_signed_with_
     herd: Herd, hooks: Hooks
 ) -> None:
     with_common(herd)
-    ada = await make_key(herd.plane)
+    ada = await herd.make_key()
     removed = sa.delete(key_table).where(key_table.c.id == ada.key.id)
     await herd.database.write(lambda c: c.execute(removed))
-    await herd.plane.keys.key_cache.refresh()
-    await herd.launch_instance(LaunchRequest("job", herd.wish, webhook_url=ADAS, caller=caller_of(ada)))
+    await herd.refresh_keys()
+    await herd.launch_request(LaunchRequest("job", herd.wish, webhook_url=ADAS, caller=caller_of(ada)))
     await herd.run_jobs_for(TICK)
     assert hooks.visits == []
 
 
-async def test_a_key_sees_its_own_secret_and_others_do_not(herd: Herd, webhooks: WebhookServices) -> None:
-    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
-    show, rotate = webhooks.key_secrets.show, webhooks.key_secrets.rotate
+async def test_a_key_sees_its_own_secret_and_others_do_not(herd: Herd) -> None:
+    ada, bob = await herd.make_key(), await herd.make_key()
+    show, rotate = herd.show_webhook_secret, herd.rotate_webhook_secret
     assert (await show(ada.key.id, caller_of(ada))).secret == own_secret(ada)
     for_admins = await show(ada.key.id, ADMIN)
     assert (for_admins.signed_with, for_admins.secret) == (SignedWith.KEY, None)
@@ -296,12 +282,10 @@ async def test_a_key_sees_its_own_secret_and_others_do_not(herd: Herd, webhooks:
             await forbidden(ADMIN_ID, caller_of(bob))
 
 
-async def test_of_two_rotations_at_once_one_is_told_to_look_again(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    ada = await make_key(herd.plane)
+async def test_of_two_rotations_at_once_one_is_told_to_look_again(herd: Herd) -> None:
+    ada = await herd.make_key()
     caller = caller_of(ada)
-    await webhooks.key_secrets.rotate(ada.key.id, caller)
+    await herd.rotate_webhook_secret(ada.key.id, caller)
     assert ada.key.webhook_secret is not None
     audit_record = caller.audit_record("key.rotate_webhook_secret", ada.key.id, herd.clock.now())
     with pytest.raises(StaleWrite):
@@ -311,15 +295,15 @@ async def test_of_two_rotations_at_once_one_is_told_to_look_again(
 async def test_a_key_of_another_replica_that_is_not_yet_known_here_signs_all_the_same(
     herd: Herd, hooks: Hooks
 ) -> None:
-    ada = await make_key(herd.plane)
+    ada = await herd.make_key()
     # As a process that has not looked since.
-    herd._hold(assemble(herd.ports, herd.values))
+    herd.rewire()
     assert fits(await hear(herd, hooks, caller_of(ada)), own_secret(ada))
 
 
-async def test_what_is_stored_and_logged_is_not_enough_to_sign(herd: Herd, webhooks: WebhookServices) -> None:
-    ada = await make_key(herd.plane)
-    new = (await webhooks.key_secrets.rotate(ada.key.id, caller_of(ada))).secret
+async def test_what_is_stored_and_logged_is_not_enough_to_sign(herd: Herd) -> None:
+    ada = await herd.make_key()
+    new = (await herd.rotate_webhook_secret(ada.key.id, caller_of(ada))).secret
     assert new is not None
     stored = repr([herd.rows(table) for table in herd.tables.metadata.sorted_tables])
     for secret in (own_secret(ada), new):

@@ -17,7 +17,6 @@ from gpuherd.domain.notifications.kind import READ_BY_PEOPLE, EndpointKind
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
 from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
-from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryResult
 from tests.adapters.webhooks.test_smtp import STRICT
@@ -37,15 +36,10 @@ TARGETS = [
 ]
 
 
-@pytest.fixture
-def webhooks(herd: Herd) -> WebhookServices:
-    return herd.plane.webhooks
-
-
 async def add(
-    webhooks: WebhookServices, kind: EndpointKind = EndpointKind.SLACK, url: str = SLACK, *events: str
+    herd: Herd, kind: EndpointKind = EndpointKind.SLACK, url: str = SLACK, *events: str
 ) -> EndpointWithSecret:
-    return await webhooks.endpoints.add(url, events, kind=kind)
+    return await herd.add_endpoint(url, events, kind=kind)
 
 
 async def rent(herd: Herd) -> None:
@@ -67,10 +61,10 @@ def failing(category: str, status: int | None = None, wait_s: float | None = Non
 
 @pytest.mark.parametrize(("kind", "url"), TARGETS)
 async def test_people_are_told_what_they_want_to_read_and_what_they_asked_for(
-    kind: EndpointKind, url: str, herd: Herd, webhooks: WebhookServices
+    kind: EndpointKind, url: str, herd: Herd
 ) -> None:
-    usual = await add(webhooks, kind, url)
-    some = await add(webhooks, kind, url, "instance.created")
+    usual = await add(herd, kind, url)
+    some = await add(herd, kind, url, "instance.created")
     assert usual.endpoint.events == READ_BY_PEOPLE
     await rent(herd)
     heard = [(endpoint.id, json.loads(body)["type"]) for endpoint, _, body in herd.notifier.told]
@@ -83,31 +77,27 @@ async def test_people_are_told_what_they_want_to_read_and_what_they_asked_for(
 
 
 @pytest.mark.parametrize(("kind", "url"), TARGETS)
-async def test_a_test_is_told_at_once(
-    kind: EndpointKind, url: str, herd: Herd, webhooks: WebhookServices
-) -> None:
-    made = await add(webhooks, kind, url)
-    tried = await webhooks.test.endpoint(made.endpoint.id, SYSTEM_CALLER)
+async def test_a_test_is_told_at_once(kind: EndpointKind, url: str, herd: Herd) -> None:
+    made = await add(herd, kind, url)
+    tried = await herd.send_endpoint_test(made.endpoint.id, SYSTEM_CALLER)
     assert (tried.result.accepted, told(herd)) == (True, ["webhook.test"])
     assert "canary" not in repr(tried) and "canary" not in repr(made)
 
 
 @pytest.mark.parametrize(("kind", "url"), TARGETS[:3])
 async def test_an_address_that_is_a_secret_is_in_the_endpoint_alone(
-    kind: EndpointKind, url: str, herd: Herd, webhooks: WebhookServices
+    kind: EndpointKind, url: str, herd: Herd
 ) -> None:
-    made = await add(webhooks, kind, url)
+    made = await add(herd, kind, url)
     await rent(herd)
-    await webhooks.endpoints.remove(made.endpoint.id)
+    await herd.remove_endpoint(made.endpoint.id)
     assert [it.state for it in await deliveries(herd)] == [DeliveryState.DELIVERED]
     for table in (herd.tables.delivery, herd.tables.job, herd.tables.audit, herd.tables.event):
         assert "canary" not in repr(herd.rows(table))
 
 
-async def test_one_that_fails_is_tried_on_the_schedule_of_all_webhooks(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    await add(webhooks)
+async def test_one_that_fails_is_tried_on_the_schedule_of_all_webhooks(herd: Herd) -> None:
+    await add(herd)
     herd.notifier.answer = failing("http_5xx", 500)
     await rent(herd)
     await herd.run_jobs_for(timedelta(seconds=DELAYS_S[1] * 1.3))
@@ -119,8 +109,8 @@ async def test_one_that_fails_is_tried_on_the_schedule_of_all_webhooks(
     assert len({(event_id, body) for _, event_id, body in herd.notifier.told}) == 1
 
 
-async def test_a_receiver_that_asks_for_time_gets_it(herd: Herd, webhooks: WebhookServices) -> None:
-    await add(webhooks)
+async def test_a_receiver_that_asks_for_time_gets_it(herd: Herd) -> None:
+    await add(herd)
     herd.notifier.answer = failing("throttled", 429, wait_s=200.0)
     await herd.launch()
     while not herd.notifier.told:
@@ -130,37 +120,31 @@ async def test_a_receiver_that_asks_for_time_gets_it(herd: Herd, webhooks: Webho
     assert one.next_at - one.tried_at >= timedelta(seconds=200)
 
 
-async def test_a_place_that_is_gone_disables_its_endpoint_and_says_why(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    made = await add(webhooks)
+async def test_a_place_that_is_gone_disables_its_endpoint_and_says_why(herd: Herd) -> None:
+    made = await add(herd)
     herd.notifier.answer = DeliveryResult(False, 404, "gone", "Slack answered 404 no_service", None, 0.0)
     await rent(herd)
-    found = await webhooks.endpoints.get(made.endpoint.id)
+    found = await herd.get_endpoint(made.endpoint.id)
     assert (found.is_enabled, found.disabled_reason) == (False, "Slack answered 404 no_service")
     assert [(it.state, it.tries) for it in await deliveries(herd)] == [(DeliveryState.DEAD, 1)]
 
 
-async def test_a_mail_that_is_rejected_is_given_up_and_the_endpoint_stays(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    made = await add(webhooks, EndpointKind.EMAIL, MAIL)
+async def test_a_mail_that_is_rejected_is_given_up_and_the_endpoint_stays(herd: Herd) -> None:
+    made = await add(herd, EndpointKind.EMAIL, MAIL)
     herd.notifier.answer = failing("rejected", 554)
     await rent(herd)
     (one,) = await deliveries(herd)
     assert (one.state, one.tries, one.last_status) == (DeliveryState.DEAD, 1, 554)
-    assert (await webhooks.endpoints.get(made.endpoint.id)).is_enabled
+    assert (await herd.get_endpoint(made.endpoint.id)).is_enabled
     # By hand it goes again.
     herd.notifier.answer = TAKEN
-    assert await webhooks.replay.since(made.endpoint.created_at, DeliveryFilter.DEAD) == 1
+    assert await herd.replay_since(made.endpoint.created_at, DeliveryFilter.DEAD) == 1
     await herd.run_jobs_for(timedelta(seconds=10))
     assert [it.state for it in await deliveries(herd)] == [DeliveryState.DELIVERED]
 
 
-async def test_a_mail_server_that_fails_is_left_alone_for_a_while_and_others_are_not(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    await add(webhooks, EndpointKind.EMAIL, MAIL)
+async def test_a_mail_server_that_fails_is_left_alone_for_a_while_and_others_are_not(herd: Herd) -> None:
+    await add(herd, EndpointKind.EMAIL, MAIL)
     herd.notifier.answer = failing("refused")
     for _ in range(6):
         await herd.launch()
@@ -171,10 +155,8 @@ async def test_a_mail_server_that_fails_is_left_alone_for_a_while_and_others_are
 
 
 @pytest.mark.parametrize("category", ["smtp_5xx", "not_configured", "rejected", "blocked_target"])
-async def test_an_answer_about_one_mail_says_nothing_against_the_server(
-    category: str, herd: Herd, webhooks: WebhookServices
-) -> None:
-    await add(webhooks, EndpointKind.EMAIL, MAIL)
+async def test_an_answer_about_one_mail_says_nothing_against_the_server(category: str, herd: Herd) -> None:
+    await add(herd, EndpointKind.EMAIL, MAIL)
     herd.notifier.answer = failing(category)
     for _ in range(6):
         await herd.launch()
@@ -183,36 +165,30 @@ async def test_an_answer_about_one_mail_says_nothing_against_the_server(
     assert herd.gate.ejected_s("mailto") == 0
 
 
-async def test_without_a_mail_server_an_endpoint_for_mail_is_refused(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
+async def test_without_a_mail_server_an_endpoint_for_mail_is_refused(herd: Herd) -> None:
     herd.notifier.sends_mail = False
     with pytest.raises(Conflict, match="GPUHERD_SMTP_URL") as refused:
-        await add(webhooks, EndpointKind.EMAIL, MAIL)
+        await add(herd, EndpointKind.EMAIL, MAIL)
     assert refused.value.code == "EMAIL_NOT_CONFIGURED"
-    assert await webhooks.endpoints.list_all() == ()
+    assert await herd.list_endpoints() == ()
 
 
-async def test_where_nothing_is_signed_there_is_no_secret_to_rotate_or_to_lose(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    made = await add(webhooks)
+async def test_where_nothing_is_signed_there_is_no_secret_to_rotate_or_to_lose(herd: Herd) -> None:
+    made = await add(herd)
     with pytest.raises(Conflict) as refused:
-        await webhooks.endpoints.rotate(made.endpoint.id)
+        await herd.rotate_endpoint(made.endpoint.id)
     assert refused.value.code == "ENDPOINT_NOT_SIGNED"
     # A row from another root key than the one that is here.
     lost = replace(made.endpoint, root="of a root that is lost")
     await herd.endpoints.change(made.endpoint, lost)
-    await herd.endpoint_cache.refresh()
-    assert webhooks.endpoints.knows_secret(lost)
+    await herd.refresh_endpoints()
+    assert herd.knows_endpoint_secret(lost)
     await rent(herd)
     assert told(herd) == ["instance.ready"]
 
 
-async def test_a_mail_whose_answer_is_lost_comes_again_with_the_same_message_id(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    await add(webhooks, EndpointKind.EMAIL, MAIL)
+async def test_a_mail_whose_answer_is_lost_comes_again_with_the_same_message_id(herd: Herd) -> None:
+    await add(herd, EndpointKind.EMAIL, MAIL)
     async with MailServer(replies={".": None}) as server:
         mailer = SmtpMailer(server.server, "gpuherd@example.com", STRICT, herd.clock)
         herd.notifier.instead = ChatAndMailNotifier(Absent("egress"), herd.clock, mailer)
@@ -248,15 +224,13 @@ class OneMessageASecond:
         return TAKEN
 
 
-async def test_a_burst_reaches_a_chat_that_throttles_whole_and_once(
-    herd: Herd, webhooks: WebhookServices
-) -> None:
-    made = await add(webhooks)
+async def test_a_burst_reaches_a_chat_that_throttles_whole_and_once(herd: Herd) -> None:
+    made = await add(herd)
     chat = herd.notifier.instead = OneMessageASecond(herd.clock)
     body = json.dumps({"type": "instance.ready", "data": {"sequence": 1}}).encode()
     for n in range(1, 41):
         one = a_delivery(n, url=made.endpoint.delivery_url, endpoint_id=made.endpoint.id, body=body)
-        jobs = (herd.job_factory.delivery_job(one),)
+        jobs = (herd.delivery_job(one),)
         await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
     await herd.run_jobs_for(timedelta(seconds=90))
     found = await deliveries(herd)

@@ -17,7 +17,7 @@ BODY = b'{"type":"instance.created","data":{"sequence":1}}'
 
 async def put(herd: Herd, n: int, url: str) -> None:
     one = a_delivery(n, url=url, body=BODY, created_at=herd.clock.now())
-    jobs = (herd.job_factory.delivery_job(one),)
+    jobs = (herd.delivery_job(one),)
     await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
 
 
@@ -61,7 +61,7 @@ async def test_who_waits_for_an_earlier_event_sleeps_until_it_is_called(herd: He
     hooks = Hooks(herd.clock, takes_s=lambda _: 10.0)
     herd.receiver.instead = hooks
     events = tuple(a_delivery(sequence=n, url=SLOW, body=BODY) for n in (1, 2, 3, 4))
-    jobs = tuple(map(herd.job_factory.delivery_job, events))
+    jobs = tuple(map(herd.delivery_job, events))
     await herd.instances.add(Change(a_running_instance(), deliveries=events, jobs=jobs))
     began = herd.clock.now()
     runs = await send_side_by_side(herd, timedelta(seconds=45), step_s=0.1)
@@ -85,7 +85,7 @@ async def test_events_of_one_change_take_one_run_each(herd: Herd) -> None:
     hooks = Hooks(herd.clock, takes_s=lambda _: 0.1)
     herd.receiver.instead = hooks
     instance = replace(a_running_instance(), webhook_url=SLOW)
-    change = herd.event_recorder.change(
+    change = herd.change(
         instance, NewEvent("instance.running"), NewEvent("instance.ready"), NewEvent("instance.exited")
     )
     await herd.instances.add(change)

@@ -306,7 +306,7 @@ class TestWhatOneMaySee:
             replies = [await stack.enter_async_context(asking(app, EVENTS, MINE, it)) for it in queries]
             await clock.settle()
             for n in (1, 2):
-                instance = await herd.instances.get(instance_id(n))
+                instance = await herd.get(instance_id(n))
                 told = (an_event(n, 2, type="a"), an_event(n, 3, type="b"))
                 await herd.instances.update(Change(instance, events=told))
             await clock.advance(0.1)

@@ -32,7 +32,7 @@ async def test_each_stranger_is_shown_with_what_it_is_and_costs(api: httpx.Async
     stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     lost = rent_tagged(herd, 1)
     surplus = await a_surplus_machine(herd, 2)
-    herd.collector.auto_delete = False
+    herd.auto_delete = False
     await look(herd, 600)
     await look(herd, 3000)
     reply = (await api.get("/api/orphans")).json()

@@ -38,7 +38,7 @@ async def checked(herd: Herd) -> Instance:
     """Return an instance whose application is asked and does not answer."""
     launched = await herd.launch(health_check=CHECK)
     await herd.run_for(MAX_WAIT - timedelta(seconds=30))
-    instance = await herd.instances.get(launched.id)
+    instance = await herd.get(launched.id)
     assert health_of(instance).status is HealthStatus.IN_PROGRESS
     return instance
 
@@ -53,7 +53,7 @@ async def test_an_application_that_comes_up_within_its_check_is_ready_however_la
 ) -> None:
     instance = await checked(herd)
     await herd.run_for(timedelta(minutes=20))
-    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
+    assert (await herd.get(instance.id)).status is Status.HEALTH_CHECKING
     herd.prober.is_up = lambda _: True
     assert (await herd.settle(instance)).status is Status.READY
 
@@ -90,7 +90,7 @@ async def test_a_clock_that_is_set_ahead_takes_no_time_from_a_check(herd: Herd, 
     instance = await checked(herd)
     clock.jump_wall(7200)
     await herd.run_for(timedelta(minutes=20))
-    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
+    assert (await herd.get(instance.id)).status is Status.HEALTH_CHECKING
     herd.prober.is_up = lambda _: True
     assert (await herd.settle(instance)).status is Status.READY
 
@@ -109,8 +109,8 @@ async def test_a_check_is_over_when_the_machine_stops(herd: Herd, world: World) 
 @pytest.mark.parametrize("goal", ["stop", "delete"])
 async def test_a_check_is_over_when_its_user_wants_something_else(herd: Herd, goal: str) -> None:
     instance = await checked(herd)
-    await getattr(herd.change_goal, goal)(instance.id)
-    health = health_of(await herd.instances.get(instance.id))
+    await getattr(herd, goal)(instance.id)
+    health = health_of(await herd.get(instance.id))
     assert health.status is HealthStatus.FAILED
     assert health.completed_at is not None
 
@@ -132,11 +132,11 @@ async def test_a_deadline_is_not_slept_through_by_who_is_told_to_come_later(
 ) -> None:
     herd.prober.is_up = lambda _: True
     running = await herd.settle(await herd.launch())
-    await herd.change_goal.stop(running.id)
+    await herd.stop(running.id)
     await herd.settle(running)
     late = Fault(FaultKind.RATE_LIMIT, for_s=3600, retry_after="77", endpoints=(ApiEndpoint.START,))
     world.faults.add(late)
-    asked = (await herd.change_goal.start(running.id)).instance
+    asked = (await herd.start(running.id)).instance
     ended = (await herd.settle(running)).last_error
     assert ended is not None
     assert timedelta(0) <= ended.at - asked.deadline < timedelta(seconds=1)

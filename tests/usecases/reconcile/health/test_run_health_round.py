@@ -91,8 +91,8 @@ async def test_a_delete_is_sent_at_once_while_applications_hang(
 ) -> None:
     first, *others = await beside.launch_hanging(count)
     world.calls.clear()
-    await beside.change_goal.delete(first.id)
-    await beside.change_goal.stop(others[0].id)
+    await beside.delete(first.id)
+    await beside.stop(others[0].id)
     due = beside._due(beside.clock.now())
     assert due[0].priority == Priority.HIGH
     await beside.run_for(timedelta(0))
@@ -102,10 +102,10 @@ async def test_a_delete_is_sent_at_once_while_applications_hang(
 
 async def test_a_round_that_ends_after_a_delete_says_nothing(beside: BesideHerd) -> None:
     (instance,) = await beside.launch_hanging(1)
-    await beside.change_goal.delete(instance.id)
+    await beside.delete(instance.id)
     (answer,) = await beside.let_go()
     assert isinstance(answer, Snooze)
-    assert (await beside.instances.get(instance.id)).status is Status.DELETING
+    assert (await beside.get(instance.id)).status is Status.DELETING
     assert await beside.run_job(next(iter(beside.rounds))) == Done()
     assert (await beside.settle(instance)).status is Status.DELETED
     assert "instance.ready" not in beside.webhooks()
@@ -115,10 +115,10 @@ async def test_a_round_about_an_earlier_run_says_nothing(beside: BesideHerd) -> 
     (instance,) = await beside.launch_hanging(1)
     beside.world.stop(instance.cloud_id or "")
     await beside.run_for(timedelta(minutes=1))
-    before = await beside.instances.get(instance.id)
+    before = await beside.get(instance.id)
     assert before.status is not Status.HEALTH_CHECKING
     await beside.let_go()
-    assert await beside.instances.get(instance.id) == before
+    assert await beside.get(instance.id) == before
 
 
 async def test_a_round_that_fails_after_a_new_start_deletes_nothing(beside: BesideHerd) -> None:
@@ -130,16 +130,16 @@ async def test_a_round_that_fails_after_a_new_start_deletes_nothing(beside: Besi
     (answer,) = await beside.let_go()
     assert isinstance(answer, Snooze)
     await beside.run_for(timedelta(minutes=1))
-    after = await beside.instances.get(instance.id)
+    after = await beside.get(instance.id)
     assert (after.last_error.code if after.last_error else "") != "HEALTH_CHECK_FAILED"
 
 
 async def test_a_round_that_passes_makes_ready_and_wakes_the_turn(beside: BesideHerd) -> None:
     (instance,) = await beside.launch_hanging(1)
     assert await beside.let_go() == [Done()]
-    assert (await beside.instances.get(instance.id)).status is Status.READY
+    assert (await beside.get(instance.id)).status is Status.READY
     await beside.run_for(timedelta(0))
-    assert (await beside.instances.get(instance.id)).settled
+    assert (await beside.get(instance.id)).settled
 
 
 async def test_a_round_that_died_with_its_process_is_run_again(
@@ -180,7 +180,7 @@ async def test_there_is_one_health_job_however_often_the_turn_looks(herd: Herd) 
 async def test_a_release_after_a_failed_check_is_urgent(herd: Herd) -> None:
     herd.prober.is_up = lambda _: False
     instance = await herd.launch(health_check=HealthCheck(max_wait_ms=60_000))
-    while (failed := await herd.instances.get(instance.id)).status is not Status.FAILED:
+    while (failed := await herd.get(instance.id)).status is not Status.FAILED:
         await herd.run_for(timedelta(milliseconds=50))
     assert failed.asked_at is not None
     turns = (await herd.book.page(JobQuery(kind="monitor_instance", instance_id=instance.id))).jobs

@@ -28,7 +28,7 @@ def herd_kind() -> type[Herd]:
 
 
 async def stopped(herd: Herd, instance: Instance) -> Instance:
-    await herd.change_goal.stop(instance.id)
+    await herd.stop(instance.id)
     return await herd.settle(instance)
 
 
@@ -39,12 +39,12 @@ async def exited(herd: Herd) -> AsyncIterator[Instance]:
 
 async def start_in_vain(herd: Herd, world: World, instance: Instance, kind: FaultKind) -> Instance:
     """Start it while that goes on, and let the time of the start pass; the fault ends a minute later."""
-    asked = (await herd.change_goal.start(instance.id)).instance
+    asked = (await herd.start(instance.id)).instance
     left = asked.deadline - herd.clock.now() + MARGIN
     endpoints = (ApiEndpoint.START,) if kind is FaultKind.RATE_LIMIT else ()
     world.faults.add(Fault(kind, for_s=left.total_seconds() + 60, endpoints=endpoints))
     await herd.run_for(left)
-    return await herd.instances.get(instance.id)
+    return await herd.get(instance.id)
 
 
 def ended_with(instance: Instance) -> tuple[OperationState, str | None]:
@@ -66,8 +66,8 @@ async def test_a_start_that_came_to_nothing_leaves_an_exited_instance_that_can_b
     assert back.last_error is not None
     assert (back.status, back.goal, back.last_error.code) == (Status.EXITED, Goal.STOPPED, code)
     await herd.run_for(timedelta(minutes=5))
-    assert (await herd.instances.get(exited.id)).status is Status.EXITED
-    await herd.change_goal.start(exited.id)
+    assert (await herd.get(exited.id)).status is Status.EXITED
+    await herd.start(exited.id)
     again = await herd.settle(exited)
     assert (again.usable, again.cloud_id) == (True, exited.cloud_id)
     assert ended_with(again) == (OperationState.SUCCEEDED, None)
@@ -90,15 +90,15 @@ async def test_a_start_that_took_effect_unseen_is_followed_when_the_cloud_is_bac
 ) -> None:
     lost = Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, endpoints=(ApiEndpoint.START,), count=1)
     world.faults.add(lost)
-    asked = (await herd.change_goal.start(exited.id)).instance
+    asked = (await herd.start(exited.id)).instance
     await herd.run_for(timedelta(0))
     assert world.calls[ApiEndpoint.START] == 1
     left = asked.deadline - herd.clock.now() + MARGIN
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=left.total_seconds() + 60))
     await herd.run_for(left)
-    assert (await herd.instances.get(exited.id)).status is Status.EXITED
+    assert (await herd.get(exited.id)).status is Status.EXITED
     await herd.run_for(timedelta(minutes=5))
-    found = await herd.instances.get(exited.id)
+    found = await herd.get(exited.id)
     assert (found.status, found.goal, found.usable) == (Status.RUNNING, Goal.RUNNING, True)
     assert ended_with(found) == (OperationState.FAILED, "STARTUP_TIMEOUT")
 
@@ -111,22 +111,22 @@ async def test_what_was_just_wanted_up_is_not_deleted_for_having_been_stopped_so
     back = await start_in_vain(herd, world, job, FaultKind.RATE_LIMIT)
     assert back.status is Status.EXITED
     await herd.run_for(timedelta(seconds=500))
-    assert (await herd.instances.get(job.id)).status is Status.EXITED
+    assert (await herd.get(job.id)).status is Status.EXITED
     await herd.run_for(timedelta(seconds=200))
-    assert (await herd.instances.get(job.id)).goal is Goal.DELETED
+    assert (await herd.get(job.id)).goal is Goal.DELETED
 
 
 async def test_a_start_that_failed_with_its_machine_up_is_stopped_first_and_then_started_again(
     herd: Herd, exited: Instance
 ) -> None:
     herd.prober.is_up = lambda _: False
-    await herd.change_goal.start(exited.id, health_check=HealthCheck(max_wait_ms=60_000))
+    await herd.start(exited.id, health_check=HealthCheck(max_wait_ms=60_000))
     failed = await herd.settle(exited)
     assert failed.status is Status.FAILED
     with pytest.raises(Conflict) as refused:
-        await herd.change_goal.start(failed.id)
+        await herd.start(failed.id)
     assert refused.value.code == "INSTANCE_NOT_STARTABLE"
     await stopped(herd, failed)
     herd.prober.is_up = lambda _: True
-    await herd.change_goal.start(failed.id)
+    await herd.start(failed.id)
     assert (await herd.settle(failed)).usable

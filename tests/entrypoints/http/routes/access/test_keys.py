@@ -182,7 +182,7 @@ async def test_a_price_that_nobody_knows_is_refused_where_there_is_a_limit(
     async def unknown(wish: Any) -> tuple[None, None, None]:
         return None, None, None
 
-    object.__setattr__(herd.launch_instance, "_known", unknown)
+    object.__setattr__(herd.launch_request, "_known", unknown)
     made = await make_key(plane, max_hourly_usd=Decimal(2))
     refused = await api.post("/api/instances", json=GOOD, headers=bearer(made))
     assert refused.status_code == 503

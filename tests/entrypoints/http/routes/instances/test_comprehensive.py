@@ -33,7 +33,7 @@ async def test_the_options_reach_the_list(api: httpx.AsyncClient, herd: Herd) ->
     reply = await api.get(PATH, params={"includeNovitaOnly": "false", "syncLocalState": "true"})
     assert reply.json()["synced"] is True
     await herd.run_for(timedelta(seconds=1))
-    assert (await herd.instances.get(instance.id)).status is Status.EXITED
+    assert (await herd.get(instance.id)).status is Status.EXITED
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_a_sync_tells_what_it_saw_and_unsettles_what_changed(
     assert quiet.json() == {"listed": 1, "complete": True, "witness": "none", "changed": 0}
     herd.world.stop(instance.cloud_id or "")
     assert (await api.post("/api/sync")).json()["changed"] == 1
-    assert (await herd.instances.get(instance.id)).settled is False
+    assert (await herd.get(instance.id)).settled is False
 
 
 FAULTS = [

@@ -95,7 +95,7 @@ async def test_a_plan_is_never_rented_for_more(api: httpx.AsyncClient, herd: Her
     for product in list(herd.world.catalogue.products):
         set_price(herd.world, product.id, spot_price=2 * product.spot_price)
     await herd.clock.sleep(60)
-    instance = await herd.instances.get((await rent(api, planned["planId"])).json()["id"])
+    instance = await herd.get((await rent(api, planned["planId"])).json()["id"])
     assert (await herd.settle(instance)).status is Status.FAILED
     assert herd.rows(herd.tables.attempt) == []
 

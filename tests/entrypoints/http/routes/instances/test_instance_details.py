@@ -28,7 +28,7 @@ async def test_every_step_of_a_rental_is_seen_in_the_details_at_once(
     seen = []
     for _ in range(200):
         shown = (await api.get(f"/api/instances/{instance_id}")).json()
-        stored = await herd.instances.get(instance_id)
+        stored = await herd.get(instance_id)
         assert (shown["status"], shown["statusReason"]) == (stored.status.value, stored.reason)
         seen.append(shown["status"])
         if stored.settled:

@@ -116,7 +116,7 @@ async def test_a_query_that_makes_no_sense_is_refused(api: httpx.AsyncClient, qu
 
 async def test_events_attempts_and_jobs_tell_the_whole_story(api: httpx.AsyncClient, herd: Herd) -> None:
     made = await api.post("/api/instances", json=GOOD)
-    instance = await herd.instances.get(made.json()["id"])
+    instance = await herd.get(made.json()["id"])
     await herd.settle(instance)
     events = (await api.get(f"/api/instances/{instance.id}/events")).json()["events"]
     assert [it["sequence"] for it in events] == list(range(1, len(events) + 1))

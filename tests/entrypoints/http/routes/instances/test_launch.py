@@ -205,7 +205,7 @@ async def test_what_the_catalogue_does_not_have_is_refused(api: httpx.AsyncClien
     unknown = await api.post("/api/instances", json={**GOOD, "templateId": "999999"})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "TEMPLATE_NOT_FOUND")
     herd.world.faults.add(Fault(FaultKind.SOLD_OUT))
-    herd.catalogue.invalidate_offers()
+    herd.forget_offers()
     sold_out = await api.post("/api/instances", json=GOOD)
     assert (sold_out.status_code, sold_out.json()["code"]) == (409, "NO_OPTIMAL_PRODUCT_ANY_REGION")
     assert sold_out.json()["details"]["regions"]

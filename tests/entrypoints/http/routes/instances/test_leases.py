@@ -24,7 +24,7 @@ async def leased(api: httpx.AsyncClient, herd: Herd) -> AsyncIterator[Instance]:
     made = await api.post("/api/instances", json={**GOOD, "lease": {"seconds": 3600}})
     assert made.status_code == 201, made.text
     assert made.json()["lease"] == {"endsAt": None, "seconds": 3600, "then": "stop"}
-    yield await herd.settle(await herd.instances.get(made.json()["id"]))
+    yield await herd.settle(await herd.get(made.json()["id"]))
 
 
 async def test_the_end_of_a_lease_is_in_the_details(
@@ -57,7 +57,7 @@ async def test_a_new_end_counts_from_now_and_tells_what_it_costs(
 async def test_a_stopped_one_costs_its_disk_until_the_end(
     api: httpx.AsyncClient, herd: Herd, leased: Instance
 ) -> None:
-    await herd.change_goal.stop(leased.id)
+    await herd.stop(leased.id)
     await herd.run_for(timedelta(minutes=5))
     reply = await api.post(f"/api/instances/{leased.id}/lease", json={"seconds": 7200})
     assert reply.json()["costUntilEnd"] == "0"
@@ -99,7 +99,7 @@ async def test_after_the_end_it_is_refused(api: httpx.AsyncClient, herd: Herd, l
 
 async def test_a_heartbeat_keeps_what_silence_would_end(api: httpx.AsyncClient, herd: Herd) -> None:
     made = await api.post("/api/instances", json={**GOOD, "autoStop": {"silenceSeconds": 60}})
-    instance = await herd.settle(await herd.instances.get(made.json()["id"]))
+    instance = await herd.settle(await herd.get(made.json()["id"]))
     await herd.run_for(timedelta(seconds=30))
     beat = await api.post(f"/api/instances/{instance.id}/heartbeat")
     assert (beat.status_code, beat.content) == (204, b"")
@@ -119,7 +119,7 @@ async def test_a_heartbeat_keeps_what_silence_would_end(api: httpx.AsyncClient, 
 async def test_idleness_is_agreed_shown_and_ends_it(api: httpx.AsyncClient, herd: Herd) -> None:
     rule = {"idleSeconds": 300, "gpuBelow": 7, "activity": {"port": 8888, "path": "/busy"}, "then": "delete"}
     made = await api.post("/api/instances", json={**GOOD, "autoStop": rule})
-    instance = await herd.settle(await herd.instances.get(made.json()["id"]))
+    instance = await herd.settle(await herd.get(made.json()["id"]))
     agreed = {"cpuBelow": 10, "silenceSeconds": None, "lastUsedAt": None, "endsAt": None}
     assert (await api.get(f"/api/instances/{instance.id}")).json()["autoStop"] == {**rule, **agreed}
     herd.applications.answer = AppAnswer(is_idle=True)
@@ -130,7 +130,7 @@ async def test_idleness_is_agreed_shown_and_ends_it(api: httpx.AsyncClient, herd
     await herd.run_for(timedelta(minutes=10))
     story = (await api.get(f"/api/instances/{instance.id}/attempts")).text
     assert "it was idle for 300 s" in story
-    assert (await herd.instances.get(instance.id)).goal == "deleted"
+    assert (await herd.get(instance.id)).goal == "deleted"
 
 
 async def test_a_heartbeat_may_have_a_key_like_any_request(api: httpx.AsyncClient, leased: Instance) -> None:

@@ -16,7 +16,7 @@ from tests.support.herd import Herd
 @pytest.fixture
 async def running(api: httpx.AsyncClient, herd: Herd) -> AsyncIterator[Instance]:
     made = (await api.post("/api/instances", json=GOOD)).json()
-    yield await herd.settle(await herd.instances.get(made["id"]))
+    yield await herd.settle(await herd.get(made["id"]))
 
 
 async def test_restart_stop_start_and_delete_are_accepted_and_can_be_followed(
@@ -42,12 +42,12 @@ async def test_restart_stop_start_and_delete_are_accepted_and_can_be_followed(
 
 async def test_the_callers_correlation_id_goes_with_the_goal(api: httpx.AsyncClient, herd: Herd) -> None:
     made = (await api.post("/api/instances", json=GOOD, headers={"X-Correlation-ID": "order-1"})).json()
-    assert (await herd.instances.get(made["id"])).correlation_id == "order-1"
-    instance = await herd.settle(await herd.instances.get(made["id"]))
+    assert (await herd.get(made["id"])).correlation_id == "order-1"
+    instance = await herd.settle(await herd.get(made["id"]))
     for n, (method, path) in enumerate([("POST", "/stop"), ("POST", "/start"), ("DELETE", "")]):
         ids = {"X-Correlation-ID": f"order-{n + 2}"}
         assert (await api.request(method, f"/api/instances/{made['id']}{path}", headers=ids)).is_success
-        assert (await herd.instances.get(made["id"])).correlation_id == ids["X-Correlation-ID"]
+        assert (await herd.get(made["id"])).correlation_id == ids["X-Correlation-ID"]
         await herd.settle(instance)
     assert "order-" not in (await api.get(f"/api/instances/{made['id']}")).text
 
@@ -123,7 +123,7 @@ async def test_a_health_check_is_shown_with_its_findings(api: httpx.AsyncClient,
     wish = {**GOOD, "healthCheck": {"targetPort": 8888, "path": "/lab"}}
     made = (await api.post("/api/instances", json=wish)).json()
     assert made["healthCheck"]["status"] == "pending"
-    await herd.settle(await herd.instances.get(made["id"]))
+    await herd.settle(await herd.get(made["id"]))
     shown = (await api.get(f"/api/instances/{made['id']}")).json()
     assert (shown["status"], shown["usable"]) == ("ready", True)
     assert shown["healthCheck"]["status"] == "passed"

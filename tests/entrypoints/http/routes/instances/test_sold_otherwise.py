@@ -62,7 +62,7 @@ async def test_only_what_is_not_found_costs_another_look_and_that_one_is_kept(
 
 
 async def test_if_the_other_list_cannot_be_had_it_is_not_found(api: httpx.AsyncClient, herd: Herd) -> None:
-    await herd.catalogue.offers(BillingMode.SPOT)
+    await herd.offers(BillingMode.SPOT)
     herd.world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.PRODUCTS,)))
     reply = await api.post("/api/instances", json=B200)
     assert (reply.status_code, reply.json()["code"]) == (404, "PRODUCT_NOT_FOUND")
@@ -74,7 +74,7 @@ async def test_one_that_was_accepted_before_that_was_known_fails_with_the_same_r
     herd.world.faults.add(Fault(FaultKind.OUTAGE, for_s=60))
     accepted = await api.post("/api/instances", json=B200)
     assert accepted.status_code == 201
-    failed = await herd.settle(await herd.instances.get(accepted.json()["id"]))
+    failed = await herd.settle(await herd.get(accepted.json()["id"]))
     assert failed.last_error is not None
     assert failed.last_error.code == "NO_OPTIMAL_PRODUCT_ANY_REGION"
     assert ON_DEMAND_ONLY in reasons(dict(failed.last_error.details))

@@ -64,9 +64,9 @@ async def test_what_is_held_is_shown_in_words_to_those_with_a_key(
 ) -> None:
     await herd.flags.put(VANISHING_HELD, "5 machines are missing")
     plane.account.account, plane.account.confirmed = "another", False
-    await herd.observer.look()
+    await herd.look()
     await clock.sleep(timedelta(minutes=6).total_seconds())
-    await herd.observer.look()
+    await herd.look()
     told = (await api.get("/health")).json()
     assert (told["status"], told["vanishingHeld"]) == ("degraded", "5 machines are missing")
     assert "gpuherd cloud confirm-account" in told["accountUnconfirmed"]
