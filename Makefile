@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types imports unit bench month chaos sbom audit lock clean
+.PHONY: help setup demo test check format lint types imports rules unit bench month chaos sbom audit lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,7 @@ demo: setup ## rent a simulated GPU from request to signed webhook, then show th
 
 test: setup check unit ## everything that must hold: checks, then all tests but the long ones (make chaos)
 
-check: setup lint types imports ## format, lint, types, imports
+check: setup lint types imports rules ## format, lint, types, imports, house rules
 
 lint: setup
 	@$(BIN)/ruff format --check .
@@ -39,6 +39,9 @@ types: setup
 
 imports: setup
 	@$(BIN)/lint-imports --no-cache
+
+rules: setup
+	@$(BIN)/python -m tools.house_rules
 
 unit: setup
 	@$(BIN)/python -m pytest -n 5 --dist worksteal -m "not long"
