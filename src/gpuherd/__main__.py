@@ -73,7 +73,7 @@ def serve(
     path = settings.sqlite_path
     # Before anything large is loaded: the two take about as long, and neither disturbs the other.
     check = None if path is None else IntegrityCheck(path)
-    from gpuherd.server.serve import run_serve  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
 
     _run_or_exit(
         lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check, role=role.value)

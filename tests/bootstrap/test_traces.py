@@ -24,7 +24,7 @@ ON = {"GPUHERD_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 def test_off_by_default_and_nothing_of_it_is_imported() -> None:
     # The framework may use the API of OpenTelemetry; the rest is ours to ask for.
     ours = ("opentelemetry.proto", "google.protobuf", "urllib3", "gpuherd.adapters.tracing.o")
-    said = f"import sys, gpuherd.server.serve; print(*[it for it in sys.modules if it.startswith({ours})])"
+    said = f"import sys, gpuherd.bootstrap.serve; print(*[it for it in sys.modules if it.startswith({ours})])"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
     clock = SystemClock()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.client import AsyncGpuherd, Gpuherd, LiveEvent, NotFound, Unauthorized, UnexpectedReply
 from gpuherd.client.errors import GpuherdError
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.instances import Change
-from gpuherd.server.protocol import ConnectionLimits
 from gpuherd.usecases.events.event_stream import EventFeed
 from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, lost, problem
 from tests.client.support.server import Herd as Client

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
+from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.client import AsyncGpuherd, ConnectionFailed, Gpuherd, Unavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.egress import EgressFailure, FailureCategory
-from gpuherd.server.protocol import ConnectionLimits
 from tests.entrypoints.http.conftest import KEY, herd, meter, plane
 from tests.entrypoints.http.raw_http import running_server
 from tests.support.fake_clock import FakeClock

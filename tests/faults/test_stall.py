@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from gpuherd.bootstrap.stall_watchdog import StallWatchdog
 from gpuherd.clock import SystemClock
-from gpuherd.server.stall_watchdog import StallWatchdog
 from tests.support.fake_clock import FakeClock
 
 PATIENCE_S = 20.0

@@ -7,7 +7,7 @@ from functools import partial
 from starlette.types import ASGIApp
 
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.http.middleware.body_limits import BODY_TIMEOUT_S
+from gpuherd.entrypoints.http.middleware.limit_requests import BODY_TIMEOUT_S
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.lazy_pages import LazyPages

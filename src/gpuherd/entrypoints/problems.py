@@ -62,6 +62,33 @@ class BodyTooLarge(GpuherdError):
     code = "BODY_TOO_LARGE"
 
 
+class HeadersTooLarge(GpuherdError):
+    """The address and the headers together are larger than 16 KiB."""
+
+    code = "HEADERS_TOO_LARGE"
+
+    def __init__(self) -> None:
+        super().__init__("the address and headers are larger than anybody needs")
+
+
+class MalformedRequest(GpuherdError):
+    """Another HTTP version, or two statements of how long the body is."""
+
+    code = "MALFORMED_REQUEST"
+
+    def __init__(self) -> None:
+        super().__init__("this is not HTTP/1.1")
+
+
+class Overloaded(GpuherdError):
+    """More connections are open than the server serves."""
+
+    code = "OVERLOADED"
+
+    def __init__(self) -> None:
+        super().__init__("too many connections are open")
+
+
 class RequestTimeout(GpuherdError):
     """The body did not come to its end in time."""
 
@@ -72,8 +99,11 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     InvalidRequest: 400,
     Unauthorized: 401,
     Forbidden: 403,
+    MalformedRequest: 400,
     RequestTimeout: 408,
     BodyTooLarge: 413,
+    HeadersTooLarge: 431,
+    Overloaded: 503,
     TemplateUnusable: 400,
     NotFound: 404,
     Conflict: 409,
@@ -111,8 +141,11 @@ TITLES = {
     502: "The cloud did not accept this",
     503: "Not available right now",
 }
-# After a body that may still be on its way, nothing else can be understood.
-HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}
+HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}}
+# After these, what else comes on the connection cannot be understood, or is not wanted.
+CLOSING_CODES = frozenset(
+    kind.code for kind in (RequestTimeout, HeadersTooLarge, MalformedRequest, Overloaded)
+)
 RETRY_AFTER_S = 1.0
 MEDIA_TYPE = "application/problem+json"
 # A reply does not repeat all of a megabyte that somebody sent.
@@ -177,6 +210,8 @@ def problem_response(refusal: Refusal) -> Response:
         timestamp=context.at,
     )
     extra = dict(HEADERS_OF.get(document.status, {}))
+    if document.code in CLOSING_CODES:
+        extra["Connection"] = "close"
     if document.retry_after is not None:
         extra["Retry-After"] = str(document.retry_after)
     body = json.dumps(encode(document), ensure_ascii=False, default=str)

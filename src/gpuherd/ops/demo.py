@@ -18,11 +18,11 @@ from aiohttp import web
 
 from gpuherd.adapters.logs import configure_logs
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
+from gpuherd.bootstrap.http_server import HttpServer
+from gpuherd.bootstrap.serve import bound_socket, running_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.webhooks.signing import verify
-from gpuherd.server.http_server import HttpServer
-from gpuherd.server.serve import bound_socket, running_service
 from gpuherd.settings import Settings, load_settings
 
 SPEED = 5.0

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import uvicorn
+
+from gpuherd.bootstrap.http_server import ConnectionLimits, HttpServer
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.server.http_server import HttpServer
-from gpuherd.server.protocol import ConnectionLimits
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,22 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 @contextlib.asynccontextmanager
 async def running_server(plane: Plane, limits: ConnectionLimits) -> AsyncIterator[RunningServer]:
     """Serve a plane on a free port of this machine."""
+    server = HttpServer(SimpleNamespace(plane=plane), limits=limits)
+    async with serving(server) as port:
+        yield RunningServer(port, server)
+
+
+@contextlib.asynccontextmanager
+async def serving(server: uvicorn.Server) -> AsyncIterator[int]:
+    """Run a server on a free port of this machine, and return the port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        server = HttpServer(SimpleNamespace(plane=plane), limits=limits)
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
         async with asyncio.timeout(10):
             while not server.started:
                 await asyncio.sleep(0.01)
         try:
-            yield RunningServer(listening.getsockname()[1], server)
+            yield listening.getsockname()[1]
         finally:
             server.should_exit = True
-            await serving
+            await task

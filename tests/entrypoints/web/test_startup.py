@@ -17,7 +17,7 @@ SECRETS = {
 
 
 def test_no_server_waits_for_templates_at_its_start() -> None:
-    code = "import sys, gpuherd.server.http_server; sys.exit('jinja2' in sys.modules)"
+    code = "import sys, gpuherd.bootstrap.http_server; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

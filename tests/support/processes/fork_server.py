@@ -24,8 +24,8 @@ CAN_FORK = hasattr(os, "pidfd_open")
 # All that the server, the simulator and the command line load before they are told what to do.
 PRELOADED_MODULES = (
     "gpuherd.ops.demo",
-    "gpuherd.server.http_server",
-    "gpuherd.server.serve",
+    "gpuherd.bootstrap.http_server",
+    "gpuherd.bootstrap.serve",
     "gpuherd.ops.simulator",
     "gpuherd.adapters.queue.postgres_repository",
     "gpuherd.adapters.sql.postgres.notify",

@@ -20,6 +20,7 @@ from gpuherd.entrypoints.http.middleware.authentication import AuthenticationMid
 from gpuherd.entrypoints.http.middleware.authorization import AuthorizationMiddleware
 from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
+from gpuherd.entrypoints.http.middleware.limit_requests import LimitRequests
 from gpuherd.entrypoints.http.middleware.request_context import RequestContextMiddleware
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.tracing import TracingMiddleware
@@ -124,7 +125,7 @@ def build_app(
     outermost: ASGIApp = RequestContextMiddleware(
         guarded, plane.clock, plane.ids, plane.meter, request_logger, body_timeout_s
     )
-    return TracingMiddleware(outermost, plane.tracer) if plane.tracer.is_on else outermost
+    return LimitRequests(TracingMiddleware(outermost, plane.tracer) if plane.tracer.is_on else outermost)
 
 
 async def _domain_error(_: Request, error: Exception) -> Response:

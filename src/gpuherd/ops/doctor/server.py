@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from gpuherd import __version__
 from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.serve import LOOPBACK_HOSTS
 from gpuherd.client import BadConfiguration
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
@@ -15,7 +16,6 @@ from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
-from gpuherd.server.serve import LOOPBACK_HOSTS
 from gpuherd.settings import Settings
 
 NAME, KEY = "server", "key"

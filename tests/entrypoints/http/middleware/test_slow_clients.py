@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from gpuherd.bootstrap import http_server
+from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.server import http_server, protocol
-from gpuherd.server.protocol import ConnectionLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.http.raw_http import RawReply, RunningServer, running_server, until_closed
 from tests.support.herd import Herd
@@ -97,11 +97,8 @@ class TestBodies:
         reply = await drip(door, b"POST /api/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"x")
         assert reply.status == 401
 
-    async def test_the_rest_of_a_body_that_nobody_wanted_is_not_read_for_ever(
-        self, plane: Plane, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(protocol, "UNREAD_BODY_MAX_BYTES", 100_000)
-        async with running_server(plane, replace(LONG, head_s=3600)) as door:
+    async def test_the_rest_of_a_body_that_nobody_wanted_is_not_read_for_ever(self, plane: Plane) -> None:
+        async with running_server(plane, replace(LONG, head_s=3600, unread_bytes=100_000)) as door:
             head = b"POST /api/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n"
             assert (await drip(door, head, b"x" * 10_000)).status == 401
 
@@ -150,11 +147,8 @@ class TestCrowds:
                 await asyncio.sleep(0.01)
             assert (await door.send(LAST)).status == 200
 
-    async def test_far_too_many_are_not_even_listened_to(
-        self, plane: Plane, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(protocol, "SPARE_CONNECTIONS", 0)
-        async with running_server(plane, replace(LONG, connections=1)) as door:
+    async def test_far_too_many_are_not_even_listened_to(self, plane: Plane) -> None:
+        async with running_server(plane, replace(LONG, connections=1, spare_connections=0)) as door:
             _, writer = await door.connect()
             while not door.server.server_state.connections:
                 await asyncio.sleep(0.01)

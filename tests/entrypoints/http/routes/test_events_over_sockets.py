@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.events import EventFilter
 from gpuherd.ports.instances import Change
-from gpuherd.server.protocol import ConnectionLimits
 from gpuherd.usecases.events.event_stream import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.http.raw_http import running_server, until_closed

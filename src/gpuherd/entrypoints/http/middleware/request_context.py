@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http.middleware.body_limits import LimitedReceive
+from gpuherd.entrypoints.http.middleware.limit_requests import check_head, limited_receive
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.problems import (
     problem_of,
@@ -31,7 +31,7 @@ NOT_CACHED = (CACHE_CONTROL, b"no-store")
 
 
 class RequestContextMiddleware:
-    """The outermost middleware.
+    """Around everything but the limits of the connection.
 
     Gives the request its ids and a body limit, and logs and measures how it went.
     """
@@ -56,7 +56,7 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id, correlation_id, declared = _read_headers(scope)
+        request_id, correlation_id = _read_headers(scope)
         at = self._clock.now()
         request_id = request_id or self._ids.new("req_", at)
         context = RequestContext(request_id, correlation_id or request_id, at)
@@ -64,7 +64,8 @@ class RequestContextMiddleware:
         reply = _ResponseSender(send, context)
         started_s = self._clock.monotonic()
         try:
-            await self._app(scope, LimitedReceive(receive, declared, self._body_timeout_s), reply)
+            check_head(scope)
+            await self._app(scope, limited_receive(scope, receive, self._body_timeout_s), reply)
         except GpuherdError as error:
             await problem_response(problem_of(error))(scope, receive, reply)
         except Exception:
@@ -113,10 +114,9 @@ class _ResponseSender:
         await self._send(message)
 
 
-def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
-    """Return the ids that the client sent, where they are harmless, and the length that it declared."""
+def _read_headers(scope: Scope) -> tuple[str | None, str | None]:
+    """Return the ids that the client sent, if they are harmless."""
     sent = dict(scope["headers"])
-    declared = sent.get(b"content-length", b"")
     request_id = correlation_id = None
     if REQUEST_ID in sent or CORRELATION_ID in sent:
         # Of several, the first that is harmless.
@@ -125,7 +125,7 @@ def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
                 request_id = request_id or sanitized_id(value)
             elif name == CORRELATION_ID:
                 correlation_id = correlation_id or sanitized_id(value)
-    return request_id, correlation_id, declared
+    return request_id, correlation_id
 
 
 def route_of(scope: Scope) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.server.wait_for_database import (
+from gpuherd.bootstrap.wait_for_database import (
     REPORT_INTERVAL_S,
     RETRY_INTERVAL_S,
     WAIT_LIMIT_S,

@@ -14,8 +14,8 @@ import structlog
 from structlog.testing import LogCapture
 
 from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.serve import SIMULATOR_STATE_FILE, running_simulator
 from gpuherd.clock import SystemClock
-from gpuherd.server.serve import SIMULATOR_STATE_FILE, running_simulator
 from gpuherd.settings import Settings, load_settings
 
 NEW_FILE = f"{SIMULATOR_STATE_FILE}.new"

@@ -11,6 +11,8 @@ import socket
 import sys
 from pathlib import Path
 
+import uvloop
+
 from gpuherd.adapters.egress.client import SsrfSafeClient
 from gpuherd.adapters.egress.resolver import SystemResolver
 from gpuherd.adapters.novita.exchange import Exchange
@@ -18,26 +20,24 @@ from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.egress import EgressFailure
-from gpuherd.server.event_loop import new_event_loop
 
 DEAD_NAMES = 16
 PATIENCE_S = 20.0
 REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
-async def main(scenario: str) -> None:
+async def main() -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     novita = Exchange(f"http://api.alive.test:{port}", Secret("sk_test"), clock=SystemClock(), max_bytes=1000)
-    pending = await (dead_receivers() if scenario == "receivers" else dead_database(novita))
+    pending = await dead_receivers()
     # Each connection of a change is a fresh one, with an address that was looked up or remembered.
     await through("novita", novita.post("/gpu/instance/create", {}, PATIENCE_S), pending)
-    if scenario == "receivers":
-        loop = asyncio.get_running_loop()
-        # As asyncpg connects, and as libpq does in its own thread.
-        await through("asyncpg", loop.create_connection(asyncio.Protocol, "db.alive.test", port), pending)
-        in_thread = asyncio.to_thread(socket.create_connection, ("db.alive.test", port), PATIENCE_S)
-        await through("psycopg", in_thread, pending)
+    loop = asyncio.get_running_loop()
+    # As an asynchronous driver connects, and as libpq does in its own thread.
+    await through("loop", loop.create_connection(asyncio.Protocol, "db.alive.test", port), pending)
+    in_thread = asyncio.to_thread(socket.create_connection, ("db.alive.test", port), PATIENCE_S)
+    await through("thread", in_thread, pending)
     Path(os.environ["DEAD_UNTIL"]).touch()
     await asyncio.gather(*pending, return_exceptions=True)
     await novita.close()
@@ -63,18 +63,6 @@ async def dead_receivers() -> list[asyncio.Task[None]]:
     return await begun(asyncio.create_task(deliver(number)) for number in range(DEAD_NAMES))
 
 
-async def dead_database(novita: Exchange) -> list[asyncio.Task[None]]:
-    # Where Novita is was known before.
-    await novita.post("/gpu/instance/create", {}, PATIENCE_S)
-    loop = asyncio.get_running_loop()
-
-    async def reconnect() -> None:
-        with contextlib.suppress(OSError):
-            await loop.create_connection(asyncio.Protocol, "db.dead.test", 5432)
-
-    return await begun(asyncio.create_task(reconnect()) for _ in range(4))
-
-
 async def begun(tasks) -> list[asyncio.Task[None]]:
     pending = list(tasks)
     # Long enough for each of them to be in its thread, or in the queue for one.
@@ -91,5 +79,5 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main(sys.argv[1]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -15,7 +15,7 @@ SPARED = (
 )
 LOAD = f"""
 import sys
-import gpuherd.server.serve, gpuherd.server.http_server
+import gpuherd.bootstrap.serve, gpuherd.bootstrap.http_server
 print(*(name for name in {SPARED!r} if name in sys.modules))
 """
 
