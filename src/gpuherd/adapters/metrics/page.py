@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections import Counter
+import collections
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -226,7 +226,7 @@ def _replicas(sources: MetricSources) -> Iterator[Metric]:
     about = "1 if this process watches the cloud for all replicas."
     yield _gauge("gpuherd_watching", about, is_leader)
     # On SQLite there is one process, in all roles.
-    roles = Counter([it.role for it in sources.replicas()] or ["all"])
+    roles = collections.Counter([it.role for it in sources.replicas()] or ["all"])
     yield _gauges("gpuherd_replicas", "Processes on the same database.", "role", roles)
 
 

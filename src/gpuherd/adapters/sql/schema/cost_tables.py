@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema import replica_tables
+from gpuherd.adapters.sql.schema.replica_tables import metadata
 
-metadata = replica_tables.metadata
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 # Conditions in the very words of the partial indexes.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import StoreUnavailable
@@ -39,7 +40,7 @@ class AuthenticationMiddleware:
         self._pages = pages
         self._sessions = sessions
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS:
             # Most requests by far are for the API, and need no look at what else they say.
             if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
@@ -53,7 +54,7 @@ class AuthenticationMiddleware:
                 scope["caller"] = self._caller(scope)
         await self._app(scope, receive, send)
 
-    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _page(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         is_open = is_public_page(scope["method"], scope["path"])
         try:
             caller = (
@@ -72,7 +73,7 @@ class AuthenticationMiddleware:
                 return
         await self._pages(scope, receive, send)
 
-    async def _authenticate_session(self, scope: Scope) -> Caller | None:
+    async def _authenticate_session(self, scope: AsgiScope) -> Caller | None:
         """Return who brings a session, if that and the key behind it are still good, and write both down."""
         session = await self._sessions.read(cookie_of(scope))
         caller = None if session is None else self._key_cache.caller_by_key_id(session.key_id)
@@ -80,14 +81,14 @@ class AuthenticationMiddleware:
             scope["session"], scope["caller"] = session, caller
         return caller
 
-    async def _session_caller(self, scope: Scope) -> Caller:
+    async def _session_caller(self, scope: AsgiScope) -> Caller:
         """Return who listens with a session."""
         caller = await self._authenticate_session(scope)
         if caller is None:
             raise _missing_key()
         return caller
 
-    def _caller(self, scope: Scope) -> Caller | None:
+    def _caller(self, scope: AsgiScope) -> Caller | None:
         """Return whose key it is; None if it takes a look at the session first."""
         if scope["query_string"] and _KEY_IN_QUERY.search(scope["query_string"]):
             raise Unauthorized(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES, RouteKey, RouteTable, check_scope
 
@@ -17,7 +18,7 @@ class AuthorizationMiddleware:
         self._app = app
         self._routes = routes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             key = scope["declared_route"] = self._routes.find(scope["method"], scope["path"])
             needed = None if key is None else ROUTE_SCOPES[key]
@@ -26,7 +27,7 @@ class AuthorizationMiddleware:
         await self._app(scope, receive, send)
 
 
-def declared_route(scope: Scope) -> RouteKey | None:
+def declared_route(scope: AsgiScope) -> RouteKey | None:
     """Return which route of the table a request is for."""
     found: RouteKey | None = scope["declared_route"]
     return found
