@@ -6,7 +6,7 @@ cases of one subject are built stands in `bootstrap/parts`, a file a subject.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.adapters.tracing.traced_leases import TracedLeases
 from gpuherd.bootstrap.parts.budgets import build_budgets, build_review
@@ -23,7 +23,6 @@ from gpuherd.bootstrap.parts.status import build_health, build_overview
 from gpuherd.bootstrap.parts.volumes import build_volumes
 from gpuherd.bootstrap.parts.webhooks import build_delivery, build_webhooks
 from gpuherd.bootstrap.ports import Ports, Values
-from gpuherd.domain.fast_replace import replace
 from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.budgets.review import ReviewBudgets

@@ -16,7 +16,6 @@ from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.offer import OfferKey
-from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.capacity_line import OfferRest
 from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
@@ -37,7 +36,6 @@ class EndedStatus:
     lasted: timedelta
 
 
-@fast_init
 @dataclass(frozen=True)
 class Change:
     """What shall become true of one instance, in one transaction or not at all."""

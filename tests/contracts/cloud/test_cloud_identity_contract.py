@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from gpuherd.adapters.sql.schema.replica_tables import replica
 from gpuherd.adapters.sql.schema.tables import installation, instance, orphan
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import SIMULATOR, CloudClaim, CloudIdentity, account_flag
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.ports.instances import Change
 from tests.support.builders import an_instance

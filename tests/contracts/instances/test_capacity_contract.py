@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.capacity_line import OfferRest
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor

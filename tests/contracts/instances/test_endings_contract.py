@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +18,6 @@ from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import term_of
 from gpuherd.domain.endings.terms import Idleness, Lease, Terms
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.ports.instances import Change
 from tests.support.budgets import a_budget

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.succession.chain import Chain, Heir, Why
 from gpuherd.ports.instances import Change, LeasedInstance

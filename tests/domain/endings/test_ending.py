@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -21,7 +22,6 @@ from gpuherd.domain.endings.ending import (
 from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of
 from gpuherd.domain.endings.terms import EndAction, Idleness, Lease, Silence, Terms
-from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WARNING = timedelta(seconds=600)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuherd.domain.endings.idle_brake import IdleSpell, judge_spells
-from gpuherd.domain.fast_replace import replace
 
 NOW, HOUR, MINUTE = 1_000_000.0, 3600.0, 60.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,7 +32,6 @@ from gpuherd.domain.endings.idleness import (
     warning_lead,
 )
 from gpuherd.domain.endings.terms import ActivityCheck, Idleness
-from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

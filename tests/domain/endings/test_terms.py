@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,7 +17,6 @@ from gpuherd.domain.endings.lease_term import (
     term_until,
 )
 from gpuherd.domain.endings.terms import NO_TERMS, ActivityCheck, EndAction, Idleness, Lease, Silence, Terms
-from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,7 +13,6 @@ from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.parts.access import build_keys
 from gpuherd.clock import Ids
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.fast_replace import replace
 from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
 from gpuherd.entrypoints.http.routes.events import SESSION_RECHECK_INTERVAL
 from gpuherd.entrypoints.plane import Plane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
@@ -11,7 +12,6 @@ from gpuherd.domain.budgets.budget import BUDGETS_MAX, Budget
 from gpuherd.domain.budgets.spending import BudgetRules, Demand, Spending
 from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle.due import may_end
 from gpuherd.domain.instance.quota import usage_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from gpuherd.domain.clock_reading import ClockReading, by_present_clock
@@ -24,7 +25,6 @@ from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_withi
 from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.ports.costs import (
     LABEL_KEYS_MAX,

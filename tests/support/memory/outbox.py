@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuherd.clock import Clock
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.jobs.job import delivery_key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,6 @@ from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.clock import Ids
 from gpuherd.domain.costs.span import CostSpan
 from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts, write_spans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from gpuherd.domain.budgets.budget import AtLimit, Budget, BudgetScope, ScopeKin
 from gpuherd.domain.budgets.calendar import BudgetPeriod
 from gpuherd.domain.endings.terms import Lease, Terms
 from gpuherd.domain.errors import BudgetExhausted, InvalidRequest
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import CauseCode
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
@@ -13,7 +13,6 @@ from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.metering import PrepareMetering
 from tests.support.builders import INSTALLATION, a_list, a_machine, a_sighting, a_tagged_machine

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.domain.endings.terms import ActivityCheck, EndAction, Idleness, Terms
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind

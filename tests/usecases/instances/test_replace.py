@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.errors import Conflict, QuotaExceeded
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import OperationState
 from gpuherd.ports.access import IdempotencyClaim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
 from gpuherd.domain.errors import Conflict, InvalidRequest
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint

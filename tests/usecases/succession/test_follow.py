@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,6 @@ from gpuherd.domain.budgets.calendar import BudgetPeriod
 from gpuherd.domain.cloud.spot_reclaim import NOTICES_MIN
 from gpuherd.domain.endings.terms import EndAction, Lease, Terms
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.succession.chain import OnReclaim

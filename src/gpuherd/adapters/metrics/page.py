@@ -6,8 +6,8 @@ The meter's counts, and gauges that are read at the moment of the scrape.
 from __future__ import annotations
 
 import asyncio
-import platform
 import collections
+import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,6 @@ from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import delivery, event, instance
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.ports.events import EVERYTHING, AccountEvent, EventFilter, EventPage, LoggedEvent
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from gpuherd.domain.fast_init import fast_init
-
 # What comes before the first entry.
 NO_HASH = "0" * 64
 
@@ -20,7 +18,6 @@ NO_HASH = "0" * 64
 PRUNE_ACTION = "audit.prune"
 
 
-@fast_init
 @dataclass(frozen=True)
 class AuditRecord:
     """What a caller does, before it is an entry of the log."""

@@ -7,10 +7,8 @@ from datetime import datetime
 
 from gpuherd.domain.access.api_key import ADMIN_ID, NO_LIMITS, Limits, Scope
 from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.fast_init import fast_init
 
 
-@fast_init
 @dataclass(frozen=True)
 class Caller:
     """The holder of an API key, or gpuherd itself."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.domain.budgets.budget import Budget, BudgetState
 from gpuherd.domain.budgets.spending import BudgetRules, Spending
-from gpuherd.domain.fast_replace import replace
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from gpuherd.domain.fast_init import fast_init
-
 
 class Phase(StrEnum):
     """What the cloud says about a machine."""
@@ -51,7 +49,6 @@ class ConnectionDetails:
 NO_CONNECTION = ConnectionDetails()
 
 
-@fast_init
 @dataclass(frozen=True)
 class Machine:
     """One machine as the cloud showed it at one moment."""

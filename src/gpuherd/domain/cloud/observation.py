@@ -6,14 +6,13 @@ absence only when it is complete and shows some *witness*, a machine of ours tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.fast_replace import replace
 
 
 class Witness(StrEnum):

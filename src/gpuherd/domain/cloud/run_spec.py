@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuherd.domain.cloud.offer import Template, check_template
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.fast_init import fast_init
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.workload.envs import ENVS_MAX, OpenedEnv
 from gpuherd.domain.workload.image import registry_of
 from gpuherd.domain.workload.ports import parse_ports, port_text
@@ -17,7 +15,6 @@ from gpuherd.domain.workload.ports import parse_ports, port_text
 NO_TEMPLATE = Template(template_id="", name="", image="")
 
 
-@fast_init
 @dataclass(frozen=True, kw_only=True)
 class GivenInputs:
     """What wins over the template; None: it is as the template says."""

@@ -12,7 +12,6 @@ from enum import StrEnum
 from gpuherd.domain.endings.idleness import UseWatch, first_end, next_look
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import EndAction, Terms
-from gpuherd.domain.fast_init import fast_init
 
 # Novita keeps the disk of a stopped machine for seven days.
 DATA_KEPT = timedelta(days=7)
@@ -61,7 +60,6 @@ class WarnData:
 Ending = End | WarnLease | WarnData
 
 
-@fast_init
 @dataclass(frozen=True)
 class Situation:
     """What the end of an instance depends on besides its terms."""

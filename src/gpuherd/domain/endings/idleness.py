@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.domain.endings.terms import Idleness
-from gpuherd.domain.fast_replace import replace
 
 # What boots, downloads and compiles may look idle at first.
 READY_GRACE = timedelta(minutes=15)

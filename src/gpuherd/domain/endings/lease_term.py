@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.domain.endings.terms import EndAction, Lease
-from gpuherd.domain.fast_replace import replace
 
 _MOMENTS = ("ends_at", "warn_at", "set_at")
 

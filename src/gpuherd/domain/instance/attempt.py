@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
-from gpuherd.domain.fast_init import fast_init
 
 
 class AttemptState(StrEnum):
@@ -29,7 +28,6 @@ OPEN_STATES = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
 ATTEMPTS_KEPT = 100
 
 
-@fast_init
 @dataclass(frozen=True)
 class Attempt:
     """One create call of one instance."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.offer import Offer, OfferKey
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.lifecycle.conditions import wants_machine
 from gpuherd.domain.instance.offer_ranking import billing_modes, key_of, rejection_reason, require_offers

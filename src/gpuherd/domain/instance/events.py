@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any
 
 from gpuherd.domain.endings.ending import EndCause
-from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationKind
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
@@ -169,7 +168,6 @@ def cause_of_wait(waiting: Waiting) -> Cause:
     return Cause(WAIT_CAUSES[waiting.what], waiting.message)
 
 
-@fast_init
 @dataclass(frozen=True)
 class Event:
     """One fact about one instance."""

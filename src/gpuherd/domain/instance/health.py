@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.net.error_pages import PAGE_MAX_BYTES, error_page
 from gpuherd.jobs.backoff import exponential_delay

@@ -16,7 +16,6 @@ from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
-from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -66,7 +65,6 @@ class Optimize(StrEnum):
     PRICE = "price"
 
 
-@fast_init
 @dataclass(frozen=True)
 class Wish:
     """What the user would accept."""
@@ -144,7 +142,6 @@ class Rental:
     billing_mode: BillingMode | None = None
 
 
-@fast_init
 @dataclass(frozen=True)
 class Instance:
     """One accepted wish and everything that became of it."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
 from typing import Any
 
 from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
 from gpuherd.domain.errors import NoCapacity, NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Optimize, Wish
 
 UNPRICED_LAST = Decimal("Infinity")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.failure import Failure
 
 

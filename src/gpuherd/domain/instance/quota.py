@@ -8,7 +8,6 @@ from decimal import ROUND_DOWN, Decimal
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import keeps_machine
 
@@ -17,7 +16,6 @@ NANO_USD = Decimal("0.000000001")
 HOUR_MICROS = timedelta(hours=1) // timedelta(microseconds=1)
 
 
-@fast_init
 @dataclass(frozen=True)
 class Usage:
     """GPUs that are held, and what all that is held costs an hour."""

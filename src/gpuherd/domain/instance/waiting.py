@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-
-from gpuherd.domain.fast_replace import replace
 
 
 class WaitingFor(StrEnum):

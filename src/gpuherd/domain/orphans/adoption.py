@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
@@ -10,7 +10,6 @@ from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.offer import BillingMode, known_mode
 from gpuherd.domain.cloud.tag import plain_name
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Rental, Status, Wish
 from gpuherd.domain.orphans.orphan import LEAVING_PHASES, Orphan, OrphanOrder
 

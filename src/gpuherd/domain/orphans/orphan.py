@@ -7,7 +7,7 @@ made by another installation or a person, or by a later life of this database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -17,7 +17,6 @@ from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import (

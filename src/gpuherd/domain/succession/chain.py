@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
-
-from gpuherd.domain.fast_init import fast_init
-from gpuherd.domain.fast_replace import replace
 
 # So long replacements count against the number that may be made.
 REPLACEMENTS_COUNTED = timedelta(hours=24)
@@ -34,7 +31,6 @@ class Why(StrEnum):
     ASKED = "asked"
 
 
-@fast_init
 @dataclass(frozen=True)
 class ReplacePolicy:
     """Whether an instance is replaced when the cloud takes its machine back, how often, and how."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-
-from gpuherd.domain.fast_init import fast_init
-from gpuherd.domain.fast_replace import replace
 
 DELIVERY_ID_PREFIX = "msg_"
 # What is older than so many tries is forgotten; the number of tries is not.
@@ -35,7 +32,6 @@ class DeliveryTry:
     duration_ms: int
 
 
-@fast_init
 @dataclass(frozen=True)
 class Delivery:
     """One event for one receiver."""

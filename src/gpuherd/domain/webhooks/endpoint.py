@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.access.webhook_secret import ROTATION_OVERLAP
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.notifications.kind import EndpointKind
 from gpuherd.domain.notifications.target import shown_target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -14,7 +14,6 @@ from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.budgets.review import changed
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.access import ApiKeys
 from gpuherd.ports.costs import Budgets
 from gpuherd.usecases.budgets.add import check_scope

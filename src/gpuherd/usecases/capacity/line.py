@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey, Region
 from gpuherd.domain.errors import CloudError
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.capacity_line import (
     OfferRest,
     PlaceInLine,

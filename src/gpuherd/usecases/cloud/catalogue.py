@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Self, TypeVar
@@ -25,7 +25,6 @@ from gpuherd.domain.errors import (
     KeyRefused,
     NotFound,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import other_modes, require_offers, sold_otherwise
 from gpuherd.ports.cloud import Cloud

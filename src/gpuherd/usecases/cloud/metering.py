@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -18,7 +18,6 @@ from gpuherd.domain.costs.meter.gpu import GPU_PAID
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.meter.reading import ListTimes
 from gpuherd.domain.costs.meter.tariff import NO_RATE, PriceKey, Tariff
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
 

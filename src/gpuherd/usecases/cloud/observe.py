@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
@@ -25,7 +25,6 @@ from gpuherd.domain.cloud.observation import (
     diff_listing,
 )
 from gpuherd.domain.errors import CloudError, LeadershipLost
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.tracing.span import Trace
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags

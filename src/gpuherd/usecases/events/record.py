@@ -7,7 +7,7 @@ transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,8 +30,6 @@ from gpuherd.contract.webhook import (
     PriceEventBody,
     PriceEventData,
 )
-from gpuherd.domain.fast_init import fast_init
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events as event_types
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import (
@@ -57,7 +55,6 @@ from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 
-@fast_init
 @dataclass(frozen=True)
 class NewEvent:
     """Something that happened, before it has a number."""

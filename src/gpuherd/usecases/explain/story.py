@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,6 @@ from gpuherd.domain.errors import (
     OutOfStock,
     RateLimited,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import Event

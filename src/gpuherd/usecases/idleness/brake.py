@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
 import structlog
@@ -19,7 +19,6 @@ from gpuherd.domain.endings.idleness import (
     UseWatch,
     sample_interval,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.observations import Observations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
@@ -26,7 +26,6 @@ from gpuherd.domain.endings.idleness import (
 )
 from gpuherd.domain.endings.terms import ActivityCheck, Idleness
 from gpuherd.domain.errors import CloudError, RateLimited
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.due import usable_since
 from gpuherd.ports.use import ActivityProbe, UseMetrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
@@ -17,7 +17,6 @@ from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.endings.idleness import UseWatch, held
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import Instances

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock, Ids
@@ -12,7 +12,6 @@ from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck

@@ -7,7 +7,7 @@ an extension that finds the end written down is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
@@ -17,7 +17,6 @@ from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
 from gpuherd.domain.endings.terms import EndAction, Lease
 from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover
 from gpuherd.ports.instances import Change, Instances

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.endings.terms import LEASE_S, Lease, Terms
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.fast_replace import replace
 
 
 @dataclass(frozen=True)

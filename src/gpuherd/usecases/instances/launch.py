@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -17,8 +17,6 @@ from gpuherd.domain.cloud.offer import Offer, Region, Template
 from gpuherd.domain.endings.lease_term import accepted_term
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.fast_init import fast_init
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import time_to_ready
@@ -65,7 +63,6 @@ PRICE_UNKNOWN = (
 )
 
 
-@fast_init
 @dataclass(frozen=True)
 class LaunchRequest:
     """A wish and all that goes with it; regions still in the user's words."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.ports.instances import Change, Instances
 from gpuherd.usecases.instances.change_goal import WRITE_TRIES_MAX

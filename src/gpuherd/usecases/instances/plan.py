@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuherd.clock import Clock
@@ -23,7 +23,6 @@ from gpuherd.domain.errors import (
     QuotaExceeded,
     SecretsKeyMissing,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.instance import Wish

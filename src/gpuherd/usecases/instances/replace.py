@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import Conflict, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle import goals
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover, is_replaceable

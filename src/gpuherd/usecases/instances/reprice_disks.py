@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Change, InstanceQuery, Instances

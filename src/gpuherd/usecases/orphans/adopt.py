@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
@@ -11,7 +11,6 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import known_mode
 from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Rental, Status
 from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.model import encode
 from gpuherd.contract.codec.values import usd
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, OrphanVerdict

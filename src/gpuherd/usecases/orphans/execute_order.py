@@ -5,13 +5,12 @@ Asks the cloud to stop or remove it, with backoff, until the lists show that it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.orphans.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.orphans import LedgerWrite, Orphans

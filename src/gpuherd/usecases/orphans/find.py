@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.errors import Conflict, MachineGone, NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, judge_machine, machine_claimed_error
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.orphans import LedgerEntry, Orphans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import structlog
@@ -12,7 +12,6 @@ from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy, is_proven_absent
 from gpuherd.domain.errors import CloudError, MachineGone, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.orphans.orphan import (
     COLLECTOR,
     LEAVING_PHASES,

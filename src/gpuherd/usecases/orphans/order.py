@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import CloudUnavailable, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.orphans.orphan import Orphan, OrphanOrder, with_order
 from gpuherd.ports.orphans import LedgerWrite, Orphans
 from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder

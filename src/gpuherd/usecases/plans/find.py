@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.ports.access import Sealer
 from gpuherd.ports.instances import HeldPlans

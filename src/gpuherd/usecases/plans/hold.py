@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.plans.held_plan import HELD_FOR, ID_PREFIX, HeldPlan
 from gpuherd.ports.access import Sealer

@@ -5,7 +5,7 @@ Observe, decide, act, record, until there is nothing to do but wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
@@ -23,7 +23,6 @@ from gpuherd.domain.errors import (
     MachineHeld,
     NotFound,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle.conditions import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,6 @@ from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
     MachineGone,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health, HealthStatus, explain_health

@@ -7,7 +7,7 @@ another one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
@@ -15,7 +15,6 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
 from gpuherd.domain.cloud.offer import known_mode
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag, parse_tag
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.orphans.orphan import LEAVING_PHASES, doubt_about

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.offer import OfferKey, Template
 from gpuherd.domain.errors import NotFound, OutOfStock
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.capacity_line import waiter_of
 from gpuherd.domain.instance.instance import Instance, Wish

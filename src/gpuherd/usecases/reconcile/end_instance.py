@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -10,7 +10,6 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.endings.ending import End, EndCause, Ending, WarnData, WarnLease
 from gpuherd.domain.endings.terms import EndAction
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle import goals

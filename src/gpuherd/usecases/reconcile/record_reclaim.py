@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice, read_notice
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance

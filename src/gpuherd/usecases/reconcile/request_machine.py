@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -16,7 +16,6 @@ from gpuherd.domain.errors import (
     OutcomeUnknown,
     OutOfStock,
 )
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder

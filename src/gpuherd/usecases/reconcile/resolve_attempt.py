@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_not_created
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance

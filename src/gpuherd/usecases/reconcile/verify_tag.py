@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from gpuherd.clock import Clock
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.replicas import Replica, Replicas
 
 # A replica without a heartbeat for this long counts as gone.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.named_secret import NAME, NAME_RULE, SHARED_OWNER, NamedSecret
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.access import NamedSecrets, Sealer
 
 SECRET_NOT_FOUND = "SECRET_NOT_FOUND"  # noqa: S105  a code

@@ -7,12 +7,11 @@ same transaction, and nobody makes another one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import goals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
@@ -13,7 +13,6 @@ from gpuherd.domain.access.api_key import NO_LIMITS, Limits
 from gpuherd.domain.access.caller import SYSTEM_CALLER
 from gpuherd.domain.cloud.spot_reclaim import counted_on_until
 from gpuherd.domain.errors import BudgetExhausted, CloudError, NotFound, QuotaExceeded
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.failure import Failure

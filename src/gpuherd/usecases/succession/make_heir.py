@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.budgets.spending import BudgetRules
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -11,7 +11,6 @@ import structlog
 
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.tracing.delivery_spans import delivery_span, try_span
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTry
 from gpuherd.domain.webhooks.dispatch import (

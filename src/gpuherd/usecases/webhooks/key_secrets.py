@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -13,7 +13,6 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.access.webhook_secret import ShownKeySecret, SignedWith
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.ports.access import ApiKeys
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery, Outbox

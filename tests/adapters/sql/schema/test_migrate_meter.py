@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,6 @@ from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.meter.tariff import Tariff
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
-from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.costs import CostQuery, CostReport, GroupBy
 from gpuherd.usecases.cloud import metering
 from gpuherd.usecases.cloud.metering import PrepareMetering

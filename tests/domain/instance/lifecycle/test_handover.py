@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.lifecycle.handover import outcome_of_handover

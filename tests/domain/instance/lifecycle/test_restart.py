@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from gpuherd.domain.cloud.machine import Machine, Phase, PortMapping
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.restart import RESTART_SEEN_WITHIN, shows_restart

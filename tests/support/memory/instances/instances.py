@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import IdempotencyKeyReused, NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status

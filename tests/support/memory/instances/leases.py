@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.instances.leases import LEASE_TERM
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.orphans.orphan import OrphanOrder

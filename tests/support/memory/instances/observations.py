@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.instances.observations import LIST_RETENTION
@@ -13,7 +14,6 @@ from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.costs.meter.edges import is_unpriced
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.span import CostKind
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 from tests.support.memory.costs import keep_meters
 from tests.support.memory.jobs import job_rows

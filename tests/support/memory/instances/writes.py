@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.errors import MachineHeld, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone

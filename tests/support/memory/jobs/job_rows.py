@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.domain.fast_replace import replace
 from gpuherd.jobs.job import NewJob
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, QUEUED, JobRow, QueueRow, Tables
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.jobs.store import QUARANTINE
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.due import due_at
 from gpuherd.domain.webhooks.delivery import DeliveryState

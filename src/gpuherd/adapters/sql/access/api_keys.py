@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,6 @@ from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 
 
 class SqlApiKeys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,6 @@ from gpuherd.domain.costs.meter.edges import is_unpriced
 from gpuherd.domain.costs.meter.metering import Metering, MeterState, cut_all, meters_of, read_meters
 from gpuherd.domain.costs.meter.of_instance import MachineRecord, record_of, subject_of
 from gpuherd.domain.costs.span import CostKind, CostSpan
-from gpuherd.domain.fast_replace import replace
 
 SEAMS_KEY = "clock_seams"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,6 @@ from gpuherd.adapters.sql.schema.tables import attempt, instance, job, orphan, s
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import NotFound, StaleWrite, StoreUnavailable
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.orphans.orphan import OrphanOrder

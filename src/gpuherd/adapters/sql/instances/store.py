@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -19,7 +20,6 @@ from gpuherd.adapters.sql.postgres.engine import streaming
 from gpuherd.adapters.sql.schema.tables import attempt, event, instance, instance_label, operation
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import OPEN_STATES, Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status

@@ -6,6 +6,7 @@ The instance, its events, attempt, deliveries and jobs, all in one transaction, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -31,7 +32,6 @@ from gpuherd.adapters.sql.mapping.instances import (
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.domain.errors import MachineHeld, StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone

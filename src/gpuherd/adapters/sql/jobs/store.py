@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,6 @@ from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import delivery, instance, is_live, is_unsettled, job
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority

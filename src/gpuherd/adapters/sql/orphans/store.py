@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,6 @@ from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Instance, Status

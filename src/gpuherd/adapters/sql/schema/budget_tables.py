@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import cost_tables
 
+metadata = cost_tables.metadata
 
 spending_budget = sa.Table(
     "spending_budget",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import budget_tables
 
+metadata = budget_tables.metadata
 
 # An offer that the cloud has refused for lack of stock: how often in a row, when last, and what it said.
 offer_rest = sa.Table(

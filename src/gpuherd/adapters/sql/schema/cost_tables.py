@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import replica_tables
 
+metadata = replica_tables.metadata
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 # Conditions in the very words of the partial indexes.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import secret_tables
 
+metadata = secret_tables.metadata
 
 # Which plan was rented is in `claim`: its key lets nobody rent one twice.
 held_plan = sa.Table(

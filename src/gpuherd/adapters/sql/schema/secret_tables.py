@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import capacity_tables
 
+metadata = capacity_tables.metadata
 
 # Sealed with a key that is not in the database.
 named_secret = sa.Table(

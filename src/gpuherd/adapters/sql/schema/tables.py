@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema.replica_tables import metadata
+from gpuherd.adapters.sql.schema import plan_tables
 
 # Handed on from file to file, so that an import from here has all tables, whatever else is loaded.
+metadata = plan_tables.metadata
 
 # Of what it will cost an hour, so much is in no span yet; less than a micro-dollar was lost in rounding.
 UNBILLED = "gpus > 0 AND micro_usd > cost_rate_nusd_h / 1000 + 1"

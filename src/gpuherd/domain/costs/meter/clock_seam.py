@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.domain.costs.meter.edges import UNCLEAR
 from gpuherd.domain.costs.span import CostSpan, Edge
-from gpuherd.domain.fast_replace import replace
 
 
 def cut_at_seam(

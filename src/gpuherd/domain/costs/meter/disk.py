@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuherd.domain.costs.meter.edges import (
     earliest_begin,
@@ -15,7 +16,6 @@ from gpuherd.domain.costs.meter.edges import (
 )
 from gpuherd.domain.costs.meter.reading import MachineMeter, MeterReading
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
-from gpuherd.domain.fast_replace import replace
 
 
 def read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:

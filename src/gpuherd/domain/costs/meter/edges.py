@@ -9,11 +9,11 @@ that is counted, and whatever may have been otherwise is stated as doubt.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.domain.costs.meter.reading import MachineMeter, MeterReading
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource
-from gpuherd.domain.fast_replace import replace
 
 # Of a span that costs nothing yet: it only remembers since when nobody can say whether the GPUs are paid for.
 UNCLEAR = "unclear"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.meter.edges import (
@@ -21,7 +22,6 @@ from gpuherd.domain.costs.meter.edges import (
 from gpuherd.domain.costs.meter.reading import MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import NO_RATE
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource
-from gpuherd.domain.fast_replace import replace
 
 GPU_PAID = frozenset({Phase.PULLING, Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 # Not paid for, but soon: from here a machine may have run and ended before the next list.

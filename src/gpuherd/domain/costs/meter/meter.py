@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuherd.domain.costs.meter.disk import read_disk
 from gpuherd.domain.costs.meter.gpu import read_gpu
 from gpuherd.domain.costs.meter.reading import MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import NO_RATE
 from gpuherd.domain.costs.span import CostKind, CostSpan
-from gpuherd.domain.fast_replace import replace
 
 
 def read_meter(meter: MachineMeter, reading: MeterReading) -> list[CostSpan]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam, by_present_clock, earliest
@@ -16,7 +16,6 @@ from gpuherd.domain.costs.meter.meter import read_meter
 from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MachineMeter, MeterReading
 from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
-from gpuherd.domain.fast_replace import replace
 
 # So many steps of the clock are kept: what was stamped before them has long ended.
 SEAMS_KEPT_MAX = 20

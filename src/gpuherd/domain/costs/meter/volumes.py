@@ -6,6 +6,7 @@ between. What is there at the first look of all may be old: what it has cost unt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.fast_replace import replace
 
 PRODUCT_NAME = "network volume"
 

@@ -5,12 +5,11 @@ What becomes of an instance that is to be started, restarted, stopped or deleted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.endings.lease_term import started_term
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import BRINGING_UP, Operation, OperationKind, requested

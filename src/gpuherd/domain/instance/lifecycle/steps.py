@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.endings.ending import Ending
-from gpuherd.domain.fast_init import fast_init
 from gpuherd.domain.instance.instance import Status
 
 # A job is woken when the cloud changes; this is the resync for one that is not.
@@ -171,7 +170,6 @@ Step = (
 )
 
 
-@fast_init
 @dataclass(frozen=True)
 class Observation:
     """What the cloud shows of the instance's machine. `absent` is proof, not merely not seen."""

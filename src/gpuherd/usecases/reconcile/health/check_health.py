@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health import (
     EndpointHealth,
     EndpointStatus,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import CloudRefused, MachineGone, OutOfStock
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Instance

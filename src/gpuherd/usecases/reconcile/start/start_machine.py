@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
@@ -10,7 +10,6 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.errors import OutOfStock
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Goal, Instance, Status

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from gpuherd.adapters.sql.schema import budget_tables, secret_tables, tables
-
-# Each of these modules adds its tables to the one metadata.
-MODULES = (tables, budget_tables, secret_tables)
+from gpuherd.adapters.sql.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=tables.metadata,
+    target_metadata=metadata,
     # SQLite cannot alter much in place; Alembic copies the table instead.
     render_as_batch=True,
 )
