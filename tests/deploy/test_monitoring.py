@@ -83,50 +83,51 @@ def asked(expr: str) -> Iterator[Asked]:
 EXPRESSIONS = sorted({*expressions(), *(it["expr"] for it in RULES)})
 
 
-@pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_every_metric_label_and_value_exists(expr: str) -> None:
+def test_every_metric_label_and_value_exists(subtests: pytest.Subtests) -> None:
     metrics, labels = types(), labels_of()
-    series = list(asked(expr))
-    assert series
-    for it in series:
-        if it.metric in OTHERS:
-            assert {name for name, _ in it.labels} <= ADDED_LABELS
-            continue
-        family = it.metric.removesuffix("_bucket")
-        assert family in metrics, f"{it.metric} is no metric of ours"
-        assert (it.metric != family) == (metrics[family] == "histogram"), (
-            "a histogram is asked by its buckets"
-        )
-        for name, value in it.labels:
-            assert name in labels[family] | ADDED_LABELS, f"{family} has no label {name}"
-            assert value in KNOWN_VALUES.get((family, name), {value})
+    for expr in EXPRESSIONS:
+        with subtests.test(expr):
+            assert list(asked(expr))
+            for it in asked(expr):
+                if it.metric in OTHERS:
+                    assert {name for name, _ in it.labels} <= ADDED_LABELS
+                    continue
+                family = it.metric.removesuffix("_bucket")
+                assert family in metrics, f"{it.metric} is no metric of ours"
+                is_histogram = metrics[family] == "histogram"
+                assert (it.metric != family) == is_histogram, "a histogram is asked by its buckets"
+                for name, value in it.labels:
+                    assert name in labels[family] | ADDED_LABELS, f"{family} has no label {name}"
+                    assert value in KNOWN_VALUES.get((family, name), {value})
 
 
-@pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_what_is_grouped_by_is_a_label(expr: str) -> None:
-    there = set().union(*(labels_of().get(it.metric.removesuffix("_bucket"), set()) for it in asked(expr)))
-    for node in nodes(expr):
-        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
-            assert set(node.modifier.labels) <= there | ADDED_LABELS
+def test_what_is_grouped_by_is_a_label(subtests: pytest.Subtests) -> None:
+    for expr in EXPRESSIONS:
+        families = {it.metric.removesuffix("_bucket") for it in asked(expr)}
+        there = ADDED_LABELS.union(*(labels_of().get(it, set()) for it in families))
+        aggregates = [it for it in nodes(expr) if isinstance(it, promql_parser.AggregateExpr)]
+        groups = [label for it in aggregates if it.modifier is not None for label in it.modifier.labels]
+        with subtests.test(expr):
+            assert there.issuperset(groups)
 
 
-@pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_counters_are_asked_for_their_growth_and_gauges_for_their_value(expr: str) -> None:
+def test_counters_are_asked_for_their_growth_and_gauges_for_their_value(subtests: pytest.Subtests) -> None:
     metrics = types()
-    ranged = {
-        node.vector_selector.name for node in nodes(expr) if isinstance(node, promql_parser.MatrixSelector)
-    }
-    for it in asked(expr):
-        kind = metrics.get(it.metric.removesuffix("_bucket"))
-        if kind is not None:
-            assert (it.metric in ranged) == (kind in ("counter", "histogram")), f"{it.metric} is a {kind}"
+    for expr in EXPRESSIONS:
+        selectors = [it for it in nodes(expr) if isinstance(it, promql_parser.MatrixSelector)]
+        ranged = {it.vector_selector.name for it in selectors}
+        for it in asked(expr):
+            kind = metrics.get(it.metric.removesuffix("_bucket"))
+            with subtests.test(expr):
+                assert kind is None or (it.metric in ranged) == (kind in ("counter", "histogram")), kind
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda it: it["alert"])
-def test_an_alert_says_what_is_and_what_to_do_and_is_explained(rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in ("info", "warning", "critical")
-    assert rule["annotations"].keys() == {"summary", "description"}
-    assert f"`{rule['alert']}`" in OPERATIONS
+def test_an_alert_says_what_is_and_what_to_do_and_is_explained(subtests: pytest.Subtests) -> None:
+    for rule in RULES:
+        with subtests.test(rule["alert"]):
+            assert rule["labels"]["severity"] in ("info", "warning", "critical")
+            assert rule["annotations"].keys() == {"summary", "description"}
+            assert f"`{rule['alert']}`" in OPERATIONS
 
 
 def test_the_operators_table_names_no_alert_that_is_gone() -> None:
