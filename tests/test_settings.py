@@ -78,6 +78,7 @@ def test_the_example_names_every_setting_with_its_default(tmp_path: Path) -> Non
     assert shown == default
 
 
+@pytest.mark.proves("F37")
 def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path) -> None:
     found = problems_of(
         tmp_path,

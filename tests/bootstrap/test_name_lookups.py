@@ -47,6 +47,7 @@ def answered(preload: Path, gate: Path) -> list[str]:
     return run.stdout.split()
 
 
+@pytest.mark.proves("F59")
 def test_dead_names_of_receivers_delay_neither_novita_nor_postgresql(preload: Path, tmp_path: Path) -> None:
     assert answered(preload, tmp_path / "gate") == ["novita", "loop", "thread"]
 

@@ -21,6 +21,7 @@ from gpuherd.settings import Settings
 ON = {"GPUHERD_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 
 
+@pytest.mark.proves("T4")
 def test_off_by_default_and_nothing_of_it_is_imported() -> None:
     # The framework may use the API of OpenTelemetry; the rest is ours to ask for.
     ours = ("opentelemetry.proto", "google.protobuf", "urllib3", "gpuherd.adapters.tracing.o")

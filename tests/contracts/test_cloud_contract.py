@@ -241,6 +241,7 @@ class CloudContract:
                 await cloud.create_machine(each)
         assert world.machines == {}
 
+    @pytest.mark.proves("F6")
     @pytest.mark.parametrize(
         ("fault", "rented"),
         [

@@ -40,6 +40,7 @@ async def seconds_to_settle(herd: Herd, instance: Instance) -> float:
     return herd.clock.monotonic() - begun_s
 
 
+@pytest.mark.proves("F19")
 @AHEAD_AND_BACK
 @pytest.mark.parametrize("after_s", [0, 4, 12])
 async def test_f19_a_rental_under_way_ends_as_if_nothing_had_happened(
@@ -54,6 +55,7 @@ async def test_f19_a_rental_under_way_ends_as_if_nothing_had_happened(
     assert herd.webhooks() == ["instance.created", "instance.starting", "instance.running", "instance.ready"]
 
 
+@pytest.mark.proves("F19")
 @pytest.mark.parametrize("jump_s", [HOUR_S, -300.0], ids=["ahead", "back"])
 async def test_f19_a_deadline_comes_after_the_time_that_was_promised(
     tmp_path: Path, world: World, clock: FakeClock, jump_s: float
@@ -71,6 +73,7 @@ async def test_f19_a_deadline_comes_after_the_time_that_was_promised(
     herd.close()
 
 
+@pytest.mark.proves("F19")
 async def test_f19_a_turn_that_waits_is_not_asleep_for_an_hour_when_the_clock_is_set_back(
     herd: Herd, world: World
 ) -> None:
@@ -82,6 +85,7 @@ async def test_f19_a_turn_that_waits_is_not_asleep_for_an_hour_when_the_clock_is
     assert (await herd.get(instance.id)).status is Status.RUNNING
 
 
+@pytest.mark.proves("F19")
 async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: World) -> None:
     up_at_s = herd.clock.monotonic() + 90
     herd.prober.is_up = lambda _: herd.clock.monotonic() >= up_at_s
@@ -94,6 +98,7 @@ async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: W
     assert len(world.alive()) == 1
 
 
+@pytest.mark.proves("F19")
 async def test_f19_an_application_is_asked_in_time_when_the_clock_is_set_back(herd: Herd) -> None:
     up_at_s = herd.clock.monotonic() + 60
     herd.prober.is_up = lambda _: herd.clock.monotonic() >= up_at_s
@@ -104,6 +109,7 @@ async def test_f19_an_application_is_asked_in_time_when_the_clock_is_set_back(he
     assert (await herd.get(instance.id)).status is Status.READY
 
 
+@pytest.mark.proves("F19")
 async def test_f19_steps_are_told_from_time_that_passes() -> None:
     clock = FakeClock()
     steps = ClockStepDetector(clock)
@@ -131,6 +137,7 @@ def test_what_was_decided_after_a_clock_was_set_back_is_not_moved_for_a_step_bef
     assert steps.ahead_since(START) == timedelta(0), "it is behind, so nothing is ahead"
 
 
+@pytest.mark.proves("E2")
 def test_a_clock_that_is_set_back_and_then_further_ahead_is_ahead_by_the_difference() -> None:
     clock = FakeClock()
     steps = ClockStepDetector(clock)

@@ -40,6 +40,7 @@ def failure_of(instance: Instance) -> str:
     return instance.last_error.code
 
 
+@pytest.mark.proves("F39")
 @pytest.mark.parametrize("status", [400, 402, 403])
 async def test_f39_without_money_there_is_one_call_and_one_clear_word(
     herd: Herd, world: World, status: int
@@ -53,6 +54,7 @@ async def test_f39_without_money_there_is_one_call_and_one_clear_word(
     assert world.calls[CREATES] == 1
 
 
+@pytest.mark.proves("F40")
 async def test_f40_sold_out_as_spot_is_never_bought_on_demand(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1000, endpoints=(ApiEndpoint.CREATE,)))
     instance = await herd.settle(await herd.launch())
@@ -66,6 +68,7 @@ async def test_f40_sold_out_as_spot_is_never_bought_on_demand(herd: Herd, world:
     assert len(asked) == len(attempts)
 
 
+@pytest.mark.proves("F54")
 async def test_f54_a_price_that_rose_after_the_wish_was_accepted_is_not_paid(
     herd: Herd, world: World
 ) -> None:
@@ -80,12 +83,14 @@ async def test_f54_a_price_that_rose_after_the_wish_was_accepted_is_not_paid(
     assert world.calls[CREATES] == 0
 
 
+@pytest.mark.proves("F54")
 async def test_f54_a_hundred_wishes_at_once_ask_for_the_catalogue_once(herd: Herd, world: World) -> None:
     await asyncio.gather(*(herd.launch(f"job-{n}") for n in range(100)))
     asked = {it.value: world.calls[it.value] for it in (ApiEndpoint.PRODUCTS, ApiEndpoint.CLUSTERS)}
     assert asked == {"products": 1, "clusters": 1}
 
 
+@pytest.mark.proves("F54")
 async def test_f54_a_stale_catalogue_decides_nothing_about_machines(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     world.catalogue = replace(world.catalogue, products=())

@@ -28,6 +28,7 @@ async def statuses(herd: Herd, instance: Instance) -> list[str]:
     return [it.after for it in await herd.events(instance.id) if it.after]
 
 
+@pytest.mark.proves("F15")
 async def test_f15_a_machine_that_every_get_denies_is_kept_while_the_lists_show_it(
     herd: Herd, world: World
 ) -> None:
@@ -38,6 +39,7 @@ async def test_f15_a_machine_that_every_get_denies_is_kept_while_the_lists_show_
     assert [it.id for it in world.alive()] == [instance.cloud_id]
 
 
+@pytest.mark.proves("F15")
 async def test_f15_a_machine_that_every_list_omits_is_kept_while_a_get_knows_it(
     herd: Herd, world: World
 ) -> None:
@@ -48,6 +50,7 @@ async def test_f15_a_machine_that_every_list_omits_is_kept_while_a_get_knows_it(
     assert await statuses(herd, instance) == ["creating", "starting", "running"]
 
 
+@pytest.mark.proves("F16")
 @pytest.mark.parametrize("style", ["json", "html", "cut"])
 async def test_f16_a_long_time_without_the_cloud_loses_nobody(herd: Herd, world: World, style: str) -> None:
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
@@ -61,6 +64,7 @@ async def test_f16_a_long_time_without_the_cloud_loses_nobody(herd: Herd, world:
     assert world.calls[CREATES] == 1
 
 
+@pytest.mark.proves("F16")
 async def test_f16_what_vanished_during_an_outage_is_missed_within_three_minutes_of_its_end(
     herd: Herd, world: World
 ) -> None:
@@ -79,6 +83,7 @@ async def test_f16_what_vanished_during_an_outage_is_missed_within_three_minutes
     assert world.calls[CREATES] == 2
 
 
+@pytest.mark.proves("F18")
 @pytest.mark.parametrize("backwards", ["creating", "toCreate", "pulling", "starting", "hibernating"])
 async def test_f18_a_status_that_goes_backwards_moves_nothing_and_tells_nobody(
     herd: Herd, world: World, backwards: str

@@ -37,6 +37,7 @@ async def running(herd: Herd) -> AsyncIterator[Instance]:
     yield await herd.settle(await herd.launch("job", webhook_url=HOOK))
 
 
+@pytest.mark.proves("F2")
 async def test_f2_what_was_accepted_just_before_a_crash_is_rented_once_after_it(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
@@ -53,6 +54,7 @@ async def test_f2_what_was_accepted_just_before_a_crash_is_rented_once_after_it(
     again.close()
 
 
+@pytest.mark.proves("F21")
 async def test_f21_a_start_while_it_stops_is_refused_and_the_stop_goes_on(
     herd: Herd, world: World, running: Instance
 ) -> None:
@@ -66,6 +68,7 @@ async def test_f21_a_start_while_it_stops_is_refused_and_the_stop_goes_on(
     assert (world.calls[STOPS], world.calls[STARTS]) == (1, 0)
 
 
+@pytest.mark.proves("F21")
 @pytest.mark.parametrize("gap_s", [0, 1, 3, 8, 20])
 async def test_f21_of_goals_that_cross_the_last_one_is_reached(
     herd: Herd, world: World, running: Instance, gap_s: int
@@ -84,6 +87,7 @@ async def test_f21_of_goals_that_cross_the_last_one_is_reached(
     assert states[0] in (OperationState.SUPERSEDED, OperationState.SUCCEEDED)
 
 
+@pytest.mark.proves("F24")
 async def test_f24_twenty_deletes_at_once_are_one_and_a_stranger_is_not_found(
     herd: Herd, world: World, running: Instance
 ) -> None:
@@ -98,6 +102,7 @@ async def test_f24_twenty_deletes_at_once_are_one_and_a_stranger_is_not_found(
         await herd.delete("inst_nobody")
 
 
+@pytest.mark.proves("F38")
 @pytest.mark.parametrize("status", [401, 403])
 async def test_f38_a_revoked_key_pauses_everything_and_nothing_is_lost(
     herd: Herd, world: World, running: Instance, lines: list[Any], status: int

@@ -28,6 +28,7 @@ async def novita(tmp_path: Path) -> AsyncIterator[Novita]:
     await it.process.end()
 
 
+@pytest.mark.proves("F36")
 async def test_f36_a_second_signal_ends_it_at_once_and_rents_nothing_twice(
     tmp_path: Path, novita: Novita
 ) -> None:

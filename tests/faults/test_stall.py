@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from gpuherd.bootstrap.stall_watchdog import StallWatchdog
 from gpuherd.clock import SystemClock
 from tests.support.fake_clock import FakeClock
@@ -12,6 +14,7 @@ from tests.support.fake_clock import FakeClock
 PATIENCE_S = 20.0
 
 
+@pytest.mark.proves("F56")
 async def test_f56_a_stall_is_told_once_and_the_next_one_again(lines: list[Any]) -> None:
     clock = FakeClock()
     # So long that the real heartbeat does not come in between.
@@ -29,6 +32,7 @@ async def test_f56_a_stall_is_told_once_and_the_next_one_again(lines: list[Any])
     assert [(it["event"], it["seconds"]) for it in lines] == [("loop.stalled", 5000.0)] * 2
 
 
+@pytest.mark.proves("F56")
 async def test_f56_the_line_says_what_blocks_the_loop(lines: list[Any]) -> None:
     seen = threading.Event()
 

@@ -55,6 +55,7 @@ async def door(tmp_path: Path, world: World, clock: FakeClock) -> AsyncIterator[
     await server.close()
 
 
+@pytest.mark.proves("F10")
 async def test_f10_a_storm_of_5xx_costs_few_calls_and_fails_nobody(door: Door, world: World) -> None:
     herd = door.herd
     running = await herd.settle(await herd.launch("running"))
@@ -78,6 +79,7 @@ async def test_f10_a_storm_of_5xx_costs_few_calls_and_fails_nobody(door: Door, w
     assert world.calls[ApiEndpoint.CREATE.value] <= 1 + 2 * 2
 
 
+@pytest.mark.proves("F9")
 async def test_f9_too_many_without_a_time_halves_the_rate_and_creates_wait_longer_each_time(
     door: Door, world: World
 ) -> None:
@@ -94,6 +96,7 @@ async def test_f9_too_many_without_a_time_halves_the_rate_and_creates_wait_longe
     assert len(world.alive()) == 1
 
 
+@pytest.mark.proves("F8")
 @pytest.mark.parametrize(("retry_after", "pause_s"), [("120", 120), ("1000000000", 300)])
 async def test_f8_a_time_to_wait_holds_every_call_and_never_for_longer_than_five_minutes(
     door: Door, world: World, retry_after: str, pause_s: int

@@ -40,6 +40,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.mark.proves("F57")
 async def test_neither_a_key_nor_all_together_exceed_their_limits(clock: FakeClock) -> None:
     visitors = Visitors(clock, Bulkhead(total=5, per_key=2))
     tasks = [visitors.enter(key, 1) for key in sorted("abcdef" * 20)]

@@ -312,6 +312,7 @@ async def test_what_is_put_during_a_load_is_newer_than_its_answer(
     assert cache.get("a") == "pushed"
 
 
+@pytest.mark.proves("F54")
 async def test_nothing_is_an_answer_too_but_believed_for_less_long(clock: FakeClock) -> None:
     cache: Cache[str, str | None] = Cache(clock, ttl_s=600, max_entries=10, name="templates")
     asked = 0

@@ -362,6 +362,7 @@ async def test_without_a_retry_after_only_the_rate_halves(
     assert queue.order == "ab"
 
 
+@pytest.mark.proves("F9")
 async def test_the_rate_comes_back_with_calm(clock: FakeClock) -> None:
     limiter = RateLimiter(clock, per_minute=300)
     limiter.throttled(None)

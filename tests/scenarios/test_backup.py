@@ -78,6 +78,7 @@ async def test_a_copy_in_a_storm_of_writes_is_whole_and_of_one_moment(
     assert 0 < counts[-1] <= accepted
 
 
+@pytest.mark.proves("F34")
 async def test_an_old_copy_is_put_back_and_every_machine_is_found_again(
     server: Server, novita: Novita, tmp_path: Path
 ) -> None:

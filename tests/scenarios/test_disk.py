@@ -70,6 +70,7 @@ async def test_full_when_a_wish_comes_it_is_refused_and_nothing_of_it_stays(
     assert (await server.call("GET", "/api/instances"))[1]["total"] == 1
 
 
+@pytest.mark.proves("F31")
 async def test_full_before_the_intent_nothing_is_rented_until_there_is_room(
     server: Server, novita: Novita
 ) -> None:
@@ -86,6 +87,7 @@ async def test_full_before_the_intent_nothing_is_rented_until_there_is_room(
     await check_one_machine(server, novita, made["id"])
 
 
+@pytest.mark.proves("F31")
 @pytest.mark.parametrize("killed", [False, True], ids=["goes-on", "killed"])
 async def test_full_when_the_machine_is_to_be_noted_its_id_is_not_lost(
     server: Server, novita: Novita, killed: bool
@@ -132,6 +134,7 @@ async def test_a_start_on_a_full_disk_says_so(tmp_path: Path) -> None:
     assert b"Traceback" not in said
 
 
+@pytest.mark.proves("F30")
 async def test_a_database_that_somebody_holds_is_waited_for_and_then_refused(
     server: Server, novita: Novita
 ) -> None:

@@ -88,6 +88,7 @@ def first_version(connection: sa.Connection) -> None:
         connection.execute(sa.table(table, *map(sa.column, row)).insert().values(**row))
 
 
+@pytest.mark.proves("F58")
 @pytest.mark.parametrize("step", [1, 3])
 async def test_killed_in_the_middle_of_an_upgrade(novita: Novita, tmp_path: Path, step: int) -> None:
     server = KillableServer(tmp_path, novita)

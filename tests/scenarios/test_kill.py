@@ -41,6 +41,7 @@ async def check(server: Server, novita: Novita, hooks: Receiver, instance_ids: l
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.proves("F4")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -65,6 +66,7 @@ async def test_killed_while_a_create_has_no_answer(
     await check(server, novita, hooks, [instance_id])
 
 
+@pytest.mark.proves("F35")
 @pytest.mark.long
 async def test_killed_again_and_again_at_random_moments(
     server: Server, novita: Novita, hooks: Receiver

@@ -35,6 +35,7 @@ async def until_it_waits(process: Process) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.proves("F30")
 async def test_a_database_that_comes_up_later_is_waited_for(
     tmp_path: Path, novita: Novita, cluster: PostgresCluster
 ) -> None:

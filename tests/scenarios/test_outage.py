@@ -27,6 +27,7 @@ async def until(server: Server, status: str, limit_s: float) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.proves("F10")
 async def test_nobody_fails_and_all_catch_up(tmp_path: Path, novita: Novita) -> None:
     server = Server(
         tmp_path,

@@ -23,6 +23,7 @@ async def run(tmp_path: Path, *words: str, **env: str) -> tuple[int, str]:
     return code, process.log.read_text()
 
 
+@pytest.mark.proves("F37")
 async def test_bad_settings_end_it_with_78_and_all_problems_at_once(tmp_path: Path) -> None:
     secret = "canary-of-a-bad-setting"
     code, said = await run(
@@ -58,6 +59,7 @@ async def test_a_taken_port_is_said_plainly(tmp_path: Path, server: Server) -> N
     assert "Traceback" not in said
 
 
+@pytest.mark.proves("F28")
 async def test_two_processes_on_one_database_are_refused(tmp_path: Path, server: Server) -> None:
     settings = {
         "GPUHERD_DATA_DIR": str(server.data_dir),
@@ -71,6 +73,7 @@ async def test_two_processes_on_one_database_are_refused(tmp_path: Path, server:
     assert "another gpuherd" in process.log.read_text()
 
 
+@pytest.mark.proves("F36")
 async def test_a_polite_end_finishes_the_call_under_way_and_leaves_nothing_unknown(
     tmp_path: Path, novita: Novita, hooks: Receiver
 ) -> None:

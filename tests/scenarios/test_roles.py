@@ -43,6 +43,7 @@ async def eventually(condition: Any, limit_s: float = 30.0) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.proves("F28")
 @pytest.mark.postgres
 async def test_one_takes_the_request_another_does_the_work_and_a_third_goes_on_when_that_one_dies(
     tmp_path: Path,

@@ -103,6 +103,7 @@ async def traces() -> AsyncIterator[Collector]:
         yield it
 
 
+@pytest.mark.proves("T3")
 async def test_no_secret_is_found_anywhere(
     tmp_path: Path, novita: Novita, hooks: Receiver, traces: Collector
 ) -> None:

@@ -27,6 +27,7 @@ def make_client(make_client: ClientMaker) -> ClientMaker:
     return partial(make_client, tls=TLS)
 
 
+@pytest.mark.proves("F47")
 @pytest.mark.parametrize("url", [*LITERALS, *TRICKS])
 async def test_no_payload_reaches_the_listener_or_the_name_server(url: str, make_client: ClientMaker) -> None:
     resolver = StubResolver()
@@ -123,6 +124,7 @@ async def test_a_name_without_an_address_is_a_dns_failure(
         assert caught.value.category is FailureCategory.DNS
 
 
+@pytest.mark.proves("F47")
 async def test_rebinding_gets_one_lookup_and_the_judged_address(make_client: ClientMaker) -> None:
     resolver = StubResolver({"rebind.example.com": [["127.0.0.1"], ["127.0.0.2"]]})
     only_the_first = EgressPolicy.parse("127.0.0.1/32")

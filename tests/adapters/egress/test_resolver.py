@@ -104,6 +104,7 @@ async def test_nobody_is_cancelled_with_one_who_gave_up_in_the_queue() -> None:
     assert isinstance(failure, OSError)
 
 
+@pytest.mark.proves("F59")
 async def test_many_names_of_one_dead_zone_leave_threads_for_others() -> None:
     dns = NameServer(hook_alive=["192.0.2.1"])
     resolver = SystemResolver(dns)

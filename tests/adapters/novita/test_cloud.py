@@ -49,6 +49,7 @@ GARBAGE = [
 ]
 
 
+@pytest.mark.proves("F7")
 @pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:40]))
 async def test_a_create_answered_with_garbage_may_have_rented_a_machine(body):
     async with raw_server(saying(http(200, body))) as server, open_cloud(server.base_url) as cloud:
@@ -57,6 +58,7 @@ async def test_a_create_answered_with_garbage_may_have_rented_a_machine(body):
     assert len(server.requests) == 1
 
 
+@pytest.mark.proves("F7")
 async def test_what_was_said_instead_of_an_id_is_kept_for_people():
     page = b"<h1>Under maintenance</h1>"
     async with raw_server(saying(http(200, page))) as server, open_cloud(server.base_url) as cloud:

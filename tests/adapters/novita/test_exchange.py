@@ -43,6 +43,7 @@ async def _cut(_: Request, writer: asyncio.StreamWriter) -> None:
     reset(writer)
 
 
+@pytest.mark.proves("F11")
 @pytest.mark.parametrize("answer", [_drip, _silent], ids=["a byte now and then", "no answer"])
 async def test_a_create_that_takes_too_long_has_an_unknown_outcome(answer):
     async with raw_server(answer) as server, open_cloud(server.base_url, request_timeout_s=0.5) as cloud:
@@ -60,6 +61,7 @@ async def test_a_read_that_takes_too_long_is_a_timeout():
             await transport.read("/clusters")
 
 
+@pytest.mark.proves("F11")
 @pytest.mark.parametrize(
     "answer",
     [_endless, saying(http(200, b'{"id": "' + b"x" * 20_000 + b'"}'))],
@@ -91,6 +93,7 @@ CHUNKED = (
 UNTIL_THE_END = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"id": "5f0c9b1d2e3a4f60"}'
 
 
+@pytest.mark.proves("F12")
 @pytest.mark.parametrize("reply", [PLAIN, CHUNKED, UNTIL_THE_END], ids=["plain", "chunked", "until the end"])
 @pytest.mark.parametrize("with_reset", [False, True], ids=["end", "reset"])
 async def test_a_create_reply_cut_anywhere_is_unknown_and_never_sent_again(reply, with_reset):
@@ -149,6 +152,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(tls_server)
             await cloud.create_machine(ORDER)
 
 
+@pytest.mark.proves("F12")
 async def test_a_reset_after_the_request_has_an_unknown_outcome_for_every_change():
     async with raw_server(_cut) as server, open_cloud(server.base_url) as cloud:
         for change in (cloud.start_machine, cloud.stop_machine, cloud.restart_machine, cloud.delete_machine):
@@ -182,6 +186,7 @@ async def test_waiting_for_a_free_connection_is_not_sending():
             await exchange.close()
 
 
+@pytest.mark.proves("F12")
 async def test_a_kept_connection_that_dies_costs_a_read_one_repeat_and_a_change_nothing():
     """The server answers once per connection and drops the next request on it unread."""
     served: set[int] = set()

@@ -129,6 +129,7 @@ async def test_a_page_that_comes_twice_spoils_the_list_but_not_what_was_found():
     assert list(found.items) == book.rows[:200]
 
 
+@pytest.mark.proves("F13")
 async def test_a_missing_page_spoils_the_list():
     book = Book(300)
     book.pages[2] = NovitaPage([], 300)

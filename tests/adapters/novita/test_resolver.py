@@ -83,6 +83,7 @@ async def test_they_are_served_for_days_if_need_be(clock: FakeClock) -> None:
     assert await ask(resolver) == ["192.0.2.1"]
 
 
+@pytest.mark.proves("F59")
 async def test_a_lookup_that_is_late_is_not_waited_for(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"], None)
     resolver = NovitaResolver(clock, dns, patience_s=0.01)

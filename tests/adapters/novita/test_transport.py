@@ -95,6 +95,7 @@ async def test_no_try_begins_after_the_deadline():
 NOW = FakeClock().now()
 
 
+@pytest.mark.proves("F8")
 @pytest.mark.parametrize(
     ("header", "expected_s"),
     [
@@ -118,6 +119,7 @@ async def test_every_form_of_retry_after_is_understood(header, expected_s):
     assert caught.value.retry_after_s == expected_s
 
 
+@pytest.mark.proves("F8")
 async def test_too_many_slows_everything_down_and_does_not_trip_the_breaker():
     clock = FakeClock(auto=True)
     limiter, breaker = RateLimiter(clock, per_minute=300, burst=60), CircuitBreaker(clock, threshold=2)
@@ -187,6 +189,7 @@ async def test_a_clear_no_is_a_sign_of_health(status):
     assert breaker.snapshot().calls == 1
 
 
+@pytest.mark.proves("F10")
 async def test_a_create_never_tests_whether_a_sick_cloud_is_well_again():
     clock = FakeClock()
     breaker = CircuitBreaker(clock, threshold=1)
@@ -254,6 +257,7 @@ class Standstill(RateLimiter):
         await self._fake.advance(self._seconds)
 
 
+@pytest.mark.proves("F29")
 @pytest.mark.parametrize(("stopped_s", "sent"), [(5.5, 1), (6.5, 0)])
 async def test_a_change_whose_process_was_stopped_before_it_is_not_sent(stopped_s: float, sent: int):
     clock = FakeClock()

@@ -202,6 +202,7 @@ def test_every_status_has_a_phase(status, phase):
     assert (machine.phase, machine.raw_status) == (phase, status)
 
 
+@pytest.mark.proves("F17")
 @pytest.mark.parametrize("status", [None, 7, {}, ""])
 def test_a_status_that_makes_no_sense_is_unknown_and_the_machine_still_counts(status):
     machine = wire.read_machine(MACHINE | {"status": status})

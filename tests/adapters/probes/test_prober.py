@@ -57,6 +57,7 @@ async def test_the_path_goes_below_the_endpoint_and_little_is_told(prober: Egres
     assert set(told) == {"host", "accept", "accept-encoding", "connection"}
 
 
+@pytest.mark.proves("F45")
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
@@ -75,6 +76,7 @@ async def test_a_status_has_its_meaning(status: int, expected: tuple[str, str], 
     assert endpoint.checked_at == START
 
 
+@pytest.mark.proves("F45")
 async def test_a_401_can_be_what_is_wanted(prober: EgressProber) -> None:
     check = HealthCheck(expected_status=(401,), body_contains="log in")
     assert answers(await look(prober, says("please log in", 401), check)) == ("healthy", "ok")
@@ -102,6 +104,7 @@ async def test_the_simulators_error_page_is_one(prober: EgressProber) -> None:
     assert answers(await look(prober, answer)) == ("unhealthy", "error_page")
 
 
+@pytest.mark.proves("F45")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(status: int, prober: EgressProber) -> None:
     async with Receiver() as inner:
@@ -112,6 +115,7 @@ async def test_a_redirect_is_not_followed(status: int, prober: EgressProber) -> 
         assert inner.connections == 0
 
 
+@pytest.mark.proves("F46")
 async def test_a_slow_drip_is_a_timeout(prober: EgressProber) -> None:
     # The outer limit only ends the test, should the prober's own fail.
     async with asyncio.timeout(5):
@@ -120,6 +124,7 @@ async def test_a_slow_drip_is_a_timeout(prober: EgressProber) -> None:
     assert endpoint.response_time_ms is None
 
 
+@pytest.mark.proves("F46")
 async def test_of_a_huge_reply_little_is_read(prober: EgressProber) -> None:
     async with asyncio.timeout(5):
         assert answers(await look(prober, pour)) == ("healthy", "ok")
@@ -146,6 +151,7 @@ async def test_a_packed_bomb_is_unpacked_up_to_the_cap_only(packed: object, prob
     assert answers(await look(prober, bomb(page.ljust(BODY_MAX_BYTES + 1)))) == ("healthy", "ok")
 
 
+@pytest.mark.proves("F46")
 async def test_a_packed_bomb_takes_no_memory(prober: EgressProber) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < BODY_MAX_BYTES
@@ -236,6 +242,7 @@ INSIDE = [
 ]
 
 
+@pytest.mark.proves("F47")
 @pytest.mark.parametrize("place", INSIDE)
 async def test_an_inside_address_is_refused_before_a_connection(place: str, make_prober: ProberMaker) -> None:
     prober = make_prober(CLOSED, StubResolver({"x.example.com": [["127.0.0.1"]]}))

@@ -19,6 +19,7 @@ __all__ = ["hooks", "novita"]
 WISH = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
 
 
+@pytest.mark.proves("T1")
 async def test_a_rental_is_one_trace_across_a_kill(tmp_path: Path, novita: Novita, hooks: Receiver) -> None:
     async with collector() as traces:
         server = Server(tmp_path, novita, GPUHERD_OTLP_ENDPOINT=traces.url)
@@ -43,6 +44,7 @@ async def test_a_rental_is_one_trace_across_a_kill(tmp_path: Path, novita: Novit
     assert tries and all(link.trace_id == trace_id for it in tries for link in it.links)
 
 
+@pytest.mark.proves("T2")
 async def test_a_collector_that_is_not_there_costs_its_spans_only(tmp_path: Path, novita: Novita) -> None:
     server = Server(tmp_path, novita, GPUHERD_OTLP_ENDPOINT="http://127.0.0.1:9")
     await server.start()

@@ -23,6 +23,7 @@ Start = Callable[..., tuple[Herd, TracingProcess]]
 CANARY = "canary-that-no-span-shows"
 
 
+@pytest.mark.proves("T1")
 async def test_one_rental_is_one_trace_of_the_id_of_its_instance(processes: Start) -> None:
     herd, traces = processes()
     it = await herd.settle(
@@ -46,6 +47,7 @@ async def test_one_rental_is_one_trace_of_the_id_of_its_instance(processes: Star
     assert all(span.start_time >= root.start_time and lasted_s(span) >= 0 for span in rental)
 
 
+@pytest.mark.proves("T1")
 async def test_deliveries_and_operations_are_linked_to_their_rental(processes: Start) -> None:
     herd, traces = processes()
     herd.receiver.accepts = lambda _: len(herd.receiver.tried) > 1
@@ -72,6 +74,7 @@ async def test_deliveries_and_operations_are_linked_to_their_rental(processes: S
     assert {span.parent_id for span in tries} == {span.span_id for span in deliveries}
 
 
+@pytest.mark.proves("T1")
 async def test_another_process_goes_on_in_the_same_trace(processes: Start) -> None:
     herd, before = processes()
     it = await herd.launch()
@@ -133,6 +136,7 @@ async def test_a_rental_is_kept_with_all_that_comes_of_it_or_not_at_all(processe
     assert linked == {trace_id_of(it) for it in kept}
 
 
+@pytest.mark.proves("T3")
 async def test_nothing_that_a_user_or_the_cloud_wrote_is_in_a_span(processes: Start) -> None:
     herd, traces = processes()
     it = await herd.launch(
@@ -150,6 +154,7 @@ async def test_nothing_that_a_user_or_the_cloud_wrote_is_in_a_span(processes: St
     assert CANARY.encode() not in shown and b"example.com" not in shown
 
 
+@pytest.mark.proves("T2")
 async def test_a_tracer_that_fails_takes_nothing_with_it(
     processes: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_path_of_nobody_is_not_told(api: httpx.AsyncClient, traces: list
     assert len(traces[0].spans()) == 2 and b"canary" not in traces[0].exported()
 
 
+@pytest.mark.proves("T3")
 async def test_the_framework_tells_nobody_of_requests_by_itself(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

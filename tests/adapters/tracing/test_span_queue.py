@@ -43,6 +43,7 @@ def span(n: int) -> QueuedSpan:
     return QueuedSpan(EndedSpan("turn", NOW, NOW, Trace("inst_1")), n + 1)
 
 
+@pytest.mark.proves("T2")
 def test_a_full_queue_takes_no_more_and_nobody_waits() -> None:
     exporter = Exporter()
     queue = SpanQueue(exporter, size=BATCH_MAX, interval_s=NEVER)
@@ -84,6 +85,7 @@ def test_what_waits_is_sent_in_batches_and_what_comes_after_the_end_is_dropped()
     assert queue.counts() == {SENT: 2 * BATCH_MAX + 1, DROPPED: 1}
 
 
+@pytest.mark.proves("T2")
 @pytest.mark.parametrize(("arrive", "sent"), [(0, 0), (7, 7 + 7 + 5), (ConnectionError("refused"), 0)])
 def test_what_could_not_be_sent_is_counted(arrive: int | Exception, sent: int) -> None:
     exporter = Exporter(arrive)

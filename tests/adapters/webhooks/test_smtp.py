@@ -193,6 +193,7 @@ async def test_a_repeat_after_a_lost_answer_is_the_same_mail(mailer_of: MakeMail
     assert first.message["Message-ID"] != other.message["Message-ID"]
 
 
+@pytest.mark.proves("N1")
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
 async def test_a_name_can_add_neither_a_header_nor_a_command_nor_markup(
     word: str, mailer_of: MakeMailer

@@ -46,6 +46,7 @@ class TestClaims:
         repeated = await store.instances.add(launch(2), CLAIM)
         assert (repeated.id, repeated.status) == (instance_id(1), Status.STARTING)
 
+    @pytest.mark.proves("F25")
     async def test_another_body_under_the_same_key_is_a_mismatch_and_changes_nothing(
         self, store: Store
     ) -> None:
@@ -62,6 +63,7 @@ class TestClaims:
         other = replace(CLAIM, scope="key-of-bob", fingerprint="fingerprint-2")
         assert (await store.instances.add(launch(2), other)).id == instance_id(2)
 
+    @pytest.mark.proves("F1")
     async def test_a_launch_that_failed_leaves_its_claim_free(self, store: Store) -> None:
         broken = replace(launch(1), events=(an_event(1), an_event(1)))
         with pytest.raises(sa.exc.IntegrityError):
@@ -85,6 +87,7 @@ class TestClaims:
         assert sum(isinstance(it, IdempotencyKeyReused) for it in answers) == 40
         assert len((await store.everything())["instance"]) == 1
 
+    @pytest.mark.proves("F26")
     async def test_two_processes_at_once_with_one_claim_are_one_instance(
         self, store: Store, other_store: Store
     ) -> None:

@@ -44,6 +44,7 @@ def planned(database: Database, statement: str, parameters: Any) -> list[str]:
     return database.write_now(lambda c: [row[3] for row in c.exec_driver_sql(question, parameters)])
 
 
+@pytest.mark.proves("B7")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("scope", SCOPES)
 def test_no_sum_reads_a_whole_table(database: Any, scope: str, strict: bool) -> None:

@@ -131,6 +131,7 @@ class TestKeeping:
             await other_store.budgets.save(a_budget(amount=1))
         assert await store.budgets.get("bud_1") == first
 
+    @pytest.mark.proves("B4")
     async def test_what_is_told_is_written_with_the_budget_or_not_at_all(self, store: Store) -> None:
         await store.budgets.add(a_budget(), deed())
         told = AccountEvent(Event("account", 0, "budget.warning", START), lambda _: OutboxEntries((), ()))
@@ -194,6 +195,7 @@ class TestSpending:
 
 
 class TestAccept:
+    @pytest.mark.proves("B1")
     async def test_fifty_at_once_in_three_processes_are_ten(
         self, store: Store, other_store: Store, third_store: Store
     ) -> None:

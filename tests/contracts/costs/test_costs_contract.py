@@ -267,6 +267,7 @@ async def test_a_span_is_opened_put_in_doubt_and_ended_under_one_number(store):
     assert (await report(store)).amount == USD
 
 
+@pytest.mark.proves("L3")
 async def test_there_is_one_open_span_of_a_machine_and_kind(store):
     await store.write_spans([span(), span(kind=CostKind.DISK)], SUBJECTS)
     with pytest.raises(IntegrityError):

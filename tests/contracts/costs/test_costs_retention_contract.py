@@ -39,6 +39,7 @@ async def test_spans_days_bills_and_subjects_go_together(kept):
     assert {row.value for row in await kept.rows(cost_tables.ledger_label)} == {"blue", "x"}
 
 
+@pytest.mark.proves("L8")
 async def test_what_has_ended_since_is_kept_whole(kept):
     await kept.write_spans([span(begin=NOON - 40 * DAY, hours=20 * 24)], SUBJECTS)
     assert await kept.retention.prune_costs(NOON - 30 * DAY) == 0

@@ -67,6 +67,7 @@ async def spans_of_all(store):
     return [it.span for it in await store.costs.open_spans()]
 
 
+@pytest.mark.proves("L7")
 async def test_a_machine_of_nobody_is_metered_by_the_catalogue(store):
     await store.observations.record(a_list(MINUTE / 2), [a_sighting(a_machine(1, **PRICED))], [])
     assert set(await store.observations.unmetered()) == {"machine-1"}
@@ -103,6 +104,7 @@ async def test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed(
     assert found.subject.instance_id == instance_id(1)
 
 
+@pytest.mark.proves("L4")
 async def test_a_stop_ends_it_and_a_crash_repeats_both_or_neither(store):
     running = a_sighting(a_machine(1, **PRICED))
     await see(store, 1, running)
@@ -129,6 +131,7 @@ async def test_an_instance_that_gets_its_machine_later_gets_its_spans_too(store)
     assert (found.subject.instance_id, found.subject.owner) == (instance_id(1), adopted.owner)
 
 
+@pytest.mark.proves("L6")
 async def test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twice_unnoticed(store):
     """Set ahead by ten minutes before the call, and back after it, between two lists that both miss it."""
     sent = ClockReading(START + 11 * MINUTE, MINUTE, "boot")
@@ -145,6 +148,7 @@ async def test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twi
     assert {it.began.lo for it in await spans_of_all(store)} == {START + MINUTE, sent.at}
 
 
+@pytest.mark.proves("F60")
 async def test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another(store):
     """By a cloud that uses ids again, the second one paid for the first, and the first for nothing."""
     bound = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=START, product_id="p")

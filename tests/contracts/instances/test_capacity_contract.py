@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.capacity_line import OfferRest
 from gpuherd.domain.instance.instance import Goal, Instance, Status
@@ -83,6 +85,7 @@ async def test_a_refusal_is_remembered_over_the_one_before_until_it_is_forgotten
     assert list((await store.capacity.load())[1]) == []
 
 
+@pytest.mark.proves("C4")
 async def test_another_process_sees_both(store: Any, other_store: Any) -> None:
     await store.instances.add(Change(waiting("old", MINUTE)))
     await store.capacity.remember(OfferRest(HK, 1, START, "none left"))

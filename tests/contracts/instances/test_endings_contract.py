@@ -59,6 +59,7 @@ def ended(it: Instance) -> Instance:
     return replace(it, goal=Goal.STOPPED, lease_term=replace(it.lease_term, ended=True))
 
 
+@pytest.mark.proves("E3")
 async def test_an_extension_that_read_before_the_end_was_written_is_refused(store: Store) -> None:
     await store.instances.add(Change(leased(1)))
     read = await store.instances.get(instance_id(1))
@@ -70,6 +71,7 @@ async def test_an_extension_that_read_before_the_end_was_written_is_refused(stor
     assert (await store.instances.get(instance_id(1))).goal is Goal.STOPPED
 
 
+@pytest.mark.proves("E3")
 async def test_an_end_that_read_before_the_extension_was_written_is_refused(store: Store) -> None:
     await store.instances.add(Change(leased(1)))
     leased_instance = await store.instance_leases.acquire(instance_id(1), None)
@@ -129,6 +131,7 @@ async def test_those_whose_look_is_due_come_longest_due_first(store: Store) -> N
     ]
 
 
+@pytest.mark.proves("E4")
 async def test_among_many_leases_the_looks_of_sweep_idleness_and_budgets_are_looks_at_an_index(
     store: Store, database: Any
 ) -> None:

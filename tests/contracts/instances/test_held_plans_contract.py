@@ -42,6 +42,7 @@ async def test_plans_are_forgotten_when_they_are_old(store: Store) -> None:
     assert await store.held_plans.find("plan_2", "ada") is not None
 
 
+@pytest.mark.proves("A1")
 async def test_twenty_at_once_with_one_plan_and_keys_of_their_own_are_one_instance(store: Store) -> None:
     def with_key(n: int) -> tuple[IdempotencyClaim, ...]:
         return (IdempotencyClaim("ada", f"run-{n}", "asked"), *OF_PLAN)

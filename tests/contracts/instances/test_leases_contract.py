@@ -87,6 +87,7 @@ class TestLease:
         with pytest.raises(NotFound):
             await store.instance_leases.acquire(instance_id(9), None)
 
+    @pytest.mark.proves("F28")
     async def test_of_fifty_that_begin_at_once_exactly_one_gets_the_turn(
         self, store: Store, other_store: Store
     ) -> None:
@@ -331,6 +332,7 @@ class TestOneOpenAttempt:
             await store.instance_leases.save(leased, change)
         assert await store.everything() == before
 
+    @pytest.mark.proves("R7")
     async def test_the_database_itself_refuses_it(self, store: Store) -> None:
         if isinstance(store, MemoryStore):
             pytest.skip("there is no way into memory behind the ports' back")

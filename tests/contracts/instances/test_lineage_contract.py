@@ -40,6 +40,7 @@ async def test_an_heir_is_made_with_the_change_of_its_predecessor(store: Any) ->
     assert (await store.instances.get(old.id)).chain == saved.instance.chain
 
 
+@pytest.mark.proves("S2")
 async def test_no_link_has_two(store: Any) -> None:
     _, leased = await leased_old(store)
     saved = await store.instance_leases.save(leased, change_with_heir(leased, "inst_heir"))
@@ -61,6 +62,7 @@ async def test_a_predecessor_that_has_changed_gets_none(store: Any) -> None:
         await store.instances.get("inst_heir")
 
 
+@pytest.mark.proves("S2")
 async def test_two_that_make_it_at_once_make_one(store: Any, other_store: Any) -> None:
     old, _ = await leased_old(store)
 

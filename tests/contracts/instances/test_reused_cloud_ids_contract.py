@@ -56,6 +56,7 @@ async def test_an_id_goes_over_from_an_instance_whose_machine_is_gone(store: Sto
     assert former.last_cloud_id == "machine-1"
 
 
+@pytest.mark.proves("F60")
 @pytest.mark.parametrize("holder", COUNTED_ON.values(), ids=COUNTED_ON.keys())
 async def test_a_machine_that_may_exist_stays_with_its_instance(store: Store, holder: Instance) -> None:
     with pytest.raises(MachineHeld):

@@ -138,6 +138,7 @@ class TestRunning:
         job = await store.jobs.get(a_reconcile_job().id)
         assert (job.status, job.completed_at, job.error) == (JobStatus.COMPLETED, START, "")
 
+    @pytest.mark.proves("F55")
     async def test_stumbling_counts_and_fails_at_the_maximum(self, store: Store) -> None:
         for attempts in (1, 2):
             job = await store.jobs.record_failure(a_reconcile_job().id, f"error {attempts}")

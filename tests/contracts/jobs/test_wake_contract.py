@@ -274,6 +274,7 @@ class TestUnattended:
         )
         assert await self.left(store) == ([], [])
 
+    @pytest.mark.proves("F55")
     async def test_a_turn_that_failed_for_good_is_left_alone_for_a_while(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1), jobs=(a_reconcile_job(1),)))
         await store.jobs.mark_failed(a_reconcile_job(1).id, "poison")

@@ -108,6 +108,7 @@ async def test_duties_are_held_apart(duties: SqlLeaderLeases) -> None:
     assert await duties.acquire_or_renew("other", "b", TERM) is not None
 
 
+@pytest.mark.proves("F28")
 async def test_of_many_who_reach_for_it_one_gets_it(database_url: str, store_clock: FakeClock) -> None:
     replicas = [Database(database_url) for _ in range(4)]
     try:
@@ -168,6 +169,7 @@ async def test_a_short_lease_lasts_for_as_long_as_it_is_renewed(
     await ours.save(leased, Change(replace(leased.instance, reason="still here")))
 
 
+@pytest.mark.proves("F29")
 async def test_a_turn_that_was_not_renewed_is_taken_over_and_its_late_word_refused(
     database: Database, store_clock: FakeClock
 ) -> None:
@@ -214,6 +216,7 @@ async def test_whoever_signs_is_seen_by_all_until_he_signs_off_or_is_forgotten(d
     assert await replicas.heartbeat(second, START) == (second,)
 
 
+@pytest.mark.proves("F55")
 async def test_a_turn_that_ends_one_process_after_the_other_is_given_up(
     database: Database, store_clock: FakeClock
 ) -> None:

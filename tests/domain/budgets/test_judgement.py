@@ -105,6 +105,7 @@ def test_a_refusal_says_what_is_spent_and_what_would_be_allowed() -> None:
 amounts = st.integers(0, 100 * USD)
 
 
+@pytest.mark.proves("B1")
 @given(amounts, amounts, st.lists(st.integers(1, 20 * USD), max_size=30), st.booleans())
 def test_whatever_is_accepted_fits_together(amount: int, spent: int, wanted: list[int], strict: bool) -> None:
     """Accept one after the other, as transactions under one lock do: together they stay within the amount."""

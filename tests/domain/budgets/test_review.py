@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 
 
+@pytest.mark.proves("B4")
 def test_each_percentage_is_told_once() -> None:
     first = review(a_budget(), Spending(5 * USD), RULES, NOW)
     assert first.news == (Warned(50),)
@@ -105,6 +107,7 @@ def test_its_state_is_that_of_now() -> None:
     assert state_of(a_budget(exhausted=True), Spending(), RULES, NOW + DAY) is BudgetState.OK
 
 
+@pytest.mark.proves("B2")
 @given(
     amount=st.integers(1, 100 * USD),
     rates=st.lists(st.integers(USD // 1000, 40 * USD), min_size=1, max_size=20),

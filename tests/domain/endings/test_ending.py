@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def decide(
     return ending(terms, it, now, up_since)
 
 
+@pytest.mark.proves("E1")
 def test_a_lease_ends_at_its_end_and_not_a_microsecond_before() -> None:
     it = running(hour(warned=True))
     assert decide(HOUR, it, after(3600) - timedelta.resolution) is None
@@ -90,6 +92,7 @@ def test_silence_counts_from_the_last_word() -> None:
     assert isinstance(end, End) and (end.cause, end.action) == (EndCause.SILENCE, EndAction.STOP)
 
 
+@pytest.mark.proves("E7")
 def test_silence_while_nobody_could_have_been_heard_is_no_silence() -> None:
     assert decide(SILENT, running(), after(500), up_since=after(450)) is None
     assert isinstance(decide(SILENT, running(), after(510), up_since=after(450)), End)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpuherd.domain.endings.idle_brake import IdleSpell, judge_spells
 
 NOW, HOUR, MINUTE = 1_000_000.0, 3600.0, 60.0
@@ -53,6 +55,7 @@ def test_a_beginning_that_nobody_saw_may_be_any_moment_before() -> None:
     assert not ending(*unseen, began(HOUR / 2))[1], "they were idle before it"
 
 
+@pytest.mark.proves("E6")
 def test_a_beginning_that_nobody_saw_lies_after_the_last_use_that_was_seen() -> None:
     ended = [replace(began(n * HOUR), has_ended=True, looked_s=NOW - n * HOUR) for n in range(4, 10)]
     unseen = began(HOUR, is_seen=False)

@@ -77,6 +77,7 @@ def test_a_beginning_that_was_seen_is_known_while_later_looks_go_on_from_it() ->
     assert judged(MachineUse(busy_at=NOON), seen, NOON + MINUTE).quiet_from is None
 
 
+@pytest.mark.proves("E5")
 @pytest.mark.parametrize("n", [0, 1, 15, 39])
 def test_one_missing_sample_ends_the_evidence(n: int) -> None:
     samples = quiet(40)
@@ -104,6 +105,7 @@ def test_one_busy_gpu_of_several_is_use() -> None:
     assert quiet_for(samples, gpu_num=2) == timedelta(0)
 
 
+@pytest.mark.proves("E5")
 @pytest.mark.parametrize("off", [timedelta(minutes=6), timedelta(minutes=-6), timedelta(hours=1)])
 def test_samples_that_do_not_fit_our_clock_say_nothing(off: timedelta) -> None:
     assert use_of(quiet(newest=NOON + off), RULE, 1, NOON) == UNKNOWN_USE

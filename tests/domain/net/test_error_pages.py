@@ -17,6 +17,7 @@ def test_the_tables_are_as_long_as_they_were_promised_to_be() -> None:
     assert len(NORMAL_PAGES) >= 200
 
 
+@pytest.mark.proves("F44")
 @pytest.mark.parametrize("kind", list(ERROR_PAGES))
 def test_an_error_page_is_known(kind: str) -> None:
     name = error_page(HTML, ERROR_PAGES[kind].encode())
@@ -24,6 +25,7 @@ def test_an_error_page_is_known(kind: str) -> None:
     assert name.isascii() and name.isprintable() and len(name) < 100
 
 
+@pytest.mark.proves("F44")
 @pytest.mark.parametrize("kind", list(NORMAL_PAGES))
 def test_a_normal_page_may_mention_errors(kind: str) -> None:
     assert error_page(HTML, NORMAL_PAGES[kind].encode()) is None

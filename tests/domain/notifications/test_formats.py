@@ -60,6 +60,7 @@ def test_slack_gets_blocks_of_plain_text_and_a_fallback() -> None:
     }
 
 
+@pytest.mark.proves("N1")
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
 def test_slack_finds_no_control_sequence_and_no_mention(word: str) -> None:
     message = slack_message(hostile(word))

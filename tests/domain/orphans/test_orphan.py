@@ -125,6 +125,7 @@ ABANDONED = MachineRecords(
 )
 
 
+@pytest.mark.proves("F19")
 @pytest.mark.parametrize(
     ("made_after", "expected"),
     [

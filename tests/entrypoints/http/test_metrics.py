@@ -97,6 +97,7 @@ async def test_requests_are_told_apart_by_their_route_and_not_by_their_path(
     assert page.value(REQUESTS, route=route, method="GET", status="404") == 2
 
 
+@pytest.mark.proves("F57")
 @pytest.mark.parametrize("with_key", [True, False])
 async def test_a_thousand_invented_paths_and_methods_add_no_series(
     api: httpx.AsyncClient, with_key: bool

@@ -47,6 +47,7 @@ def stdio(server: Server, pid_file: Path) -> StdioServerParameters:
     return StdioServerParameters(command="/bin/sh", args=["-c", line], env=env, cwd=str(pid_file.parent))
 
 
+@pytest.mark.proves("A2")
 async def test_an_agent_that_was_killed_loses_its_machine_at_the_end_of_the_lease(
     tmp_path: Path, server: Server, novita: Novita
 ) -> None:

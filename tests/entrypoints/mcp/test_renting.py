@@ -38,6 +38,7 @@ async def test_what_is_dear_is_rented_after_a_person_said_yes(
     assert shown["autoStop"]["silenceSeconds"] == 3600
 
 
+@pytest.mark.proves("A3")
 @pytest.mark.parametrize("answer", ["no", "decline", "cancel"])
 async def test_nothing_is_rented_unless_the_person_said_yes(
     an_agent: Agents, mode: str, herd: Herd, answer: str
@@ -48,6 +49,7 @@ async def test_nothing_is_rented_unless_the_person_said_yes(
     assert (len(agent.asked), rented(herd)) == (1, 0)
 
 
+@pytest.mark.proves("A3")
 async def test_a_client_that_cannot_ask_is_refused_unless_a_strict_budget_holds(
     an_agent: Agents, mode: str, herd: Herd, api: httpx.AsyncClient
 ) -> None:
@@ -67,6 +69,7 @@ async def test_what_is_cheap_is_rented_without_a_question(an_agent: Agents, herd
     assert (agent.asked, rented(herd)) == ([], 1)
 
 
+@pytest.mark.proves("A3")
 async def test_twenty_rents_of_one_plan_at_once_are_one_machine(an_agent: Agents, herd: Herd) -> None:
     agent = an_agent(answer="accept")
     plan_id = (await agent.plan())["planId"]
@@ -75,6 +78,7 @@ async def test_twenty_rents_of_one_plan_at_once_are_one_machine(an_agent: Agents
     assert rented(herd) == 1
 
 
+@pytest.mark.proves("A2")
 async def test_a_plan_without_a_lease_is_not_rented(
     an_agent: Agents, herd: Herd, api: httpx.AsyncClient
 ) -> None:
@@ -109,6 +113,7 @@ async def test_a_read_key_can_plan_and_not_rent(an_agent: Agents, api: httpx.Asy
     assert rented(herd) == 0
 
 
+@pytest.mark.proves("A3")
 async def test_to_go_on_for_longer_is_asked_for_as_well(an_agent: Agents, herd: Herd) -> None:
     agent = an_agent(answer="accept")
     made = await agent("rent", plan_id=(await agent.plan())["planId"])
@@ -122,6 +127,7 @@ async def test_to_go_on_for_longer_is_asked_for_as_well(an_agent: Agents, herd: 
     assert refused["refused"] == "NOT_CONFIRMED"
 
 
+@pytest.mark.proves("A2")
 async def test_a_call_about_an_instance_is_a_heartbeat_and_silence_frees_it(
     an_agent: Agents, herd: Herd, api: httpx.AsyncClient
 ) -> None:

@@ -71,6 +71,7 @@ async def test_read_only_has_no_tool_that_changes_anything_and_holds_no_plan(an_
     assert "planId" not in await agent.plan()
 
 
+@pytest.mark.proves("A3")
 @pytest.mark.parametrize("evil", CORPUS, ids=range(len(CORPUS)))
 async def test_what_others_wrote_stays_data(an_agent: Agents, api: httpx.AsyncClient, evil: str) -> None:
     # A name that the API takes, as the cloud or another user may have given it, and one that it refuses.

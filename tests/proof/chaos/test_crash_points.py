@@ -24,16 +24,19 @@ def test_the_story_without_deaths_is_clean_and_long_enough_to_be_of_interest() -
     assert run.evidence.crashes == 0
 
 
+@pytest.mark.proves("F1")
 def test_a_death_breaks_no_promise() -> None:
     assert failures(single_crashes("none")[::3]) == []
 
 
+@pytest.mark.proves("F35")
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "none"])
 def test_a_death_under_a_fault_breaks_no_promise(fault: str) -> None:
     cases = single_crashes(fault)
     assert failures(cases[:: max(STRIDE, len(cases) // 14)]) == []
 
 
+@pytest.mark.proves("F35")
 def test_a_second_death_breaks_no_promise_either() -> None:
     pairs = [pair for case in single_crashes("none")[::PAIR_STRIDE] for pair in double_crashes(case[1][0])]
     assert failures(pairs[::STRIDE]) == []

@@ -17,6 +17,7 @@ SEEDS = 20
 MUTANT_SEEDS = 300
 
 
+@pytest.mark.proves("S2")
 def test_no_storm_makes_two_of_one_or_leaves_two() -> None:
     report = run_seeds(range(SEEDS), "heirs")
     assert not report.violations, [f"SEED={seed} --profile heirs: {it}" for seed, it in report.violations]

@@ -39,6 +39,7 @@ def test_no_storm_breaks_a_promise() -> None:
     assert report.success_share > 0.8
 
 
+@pytest.mark.proves("R1")
 def test_a_cloud_that_acts_too_late_costs_a_surplus_machine_that_is_removed() -> None:
     report = run_seeds(range(LATE_SEEDS), "late")
     assert not report.violations, explain(report)

@@ -31,6 +31,7 @@ ALLOWED = 10
 NOTHING_RENTED = {"kind": "refuse", "status": 503, "endpoints": ["create"]}
 
 
+@pytest.mark.proves("B1")
 async def test_fifty_at_once_cannot_pass_together(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     async with (

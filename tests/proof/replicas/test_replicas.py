@@ -50,6 +50,7 @@ def test_handovers_are_struck_at_every_point_by_a_kill_and_by_a_stop() -> None:
     assert drawn == {*itertools.product(HEIR_POINTS, (True, False))}
 
 
+@pytest.mark.proves("F28", "F29", "F34")
 @pytest.mark.parametrize(
     "stories",
     [

@@ -96,6 +96,7 @@ async def test_the_whole_of_it_ends_well_and_leaves_nothing(
     assert 0 < float(bill["costUsd"]) <= float(told["spend"]["quotedUsd"])
 
 
+@pytest.mark.proves("E8")
 async def test_killed_at_any_step_it_leaves_a_lease_and_the_next_one_cleans_up(
     tmp_path: Path, novita: Novita, server: Server
 ) -> None:
@@ -122,6 +123,7 @@ async def test_killed_at_any_step_it_leaves_a_lease_and_the_next_one_cleans_up(
     assert float(state["bill"]["costUsd"]) <= 0.50
 
 
+@pytest.mark.proves("E8")
 @pytest.mark.long
 async def test_killed_and_never_started_again_it_ends_by_its_lease(
     tmp_path: Path, novita: Novita, server: Server

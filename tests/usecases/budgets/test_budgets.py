@@ -73,6 +73,7 @@ async def event_types(herd: Herd) -> list[str]:
     return [it.type for it in herd.rows(herd.tables.event) if it.type.startswith("budget.")]
 
 
+@pytest.mark.proves("B2")
 async def test_what_runs_is_stopped_before_the_amount_is_passed(herd: Herd, world: World) -> None:
     budget = await a_budget(herd, 0.3)
     for n in range(5):
@@ -144,6 +145,7 @@ async def test_what_still_boots_or_waits_is_deleted(herd: Herd, world: World) ->
     assert bill(world) <= 0.05
 
 
+@pytest.mark.proves("B3")
 async def test_a_create_of_unknown_outcome_is_found_and_removed(herd: Herd, world: World) -> None:
     await a_budget(herd, 0.06)
     world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, endpoints=(ApiEndpoint.CREATE,), count=1))
@@ -157,6 +159,7 @@ async def test_a_create_of_unknown_outcome_is_found_and_removed(herd: Herd, worl
     assert {it.turns[-1].status for it in world.machines.values()} == {"removed"}
 
 
+@pytest.mark.proves("B5")
 async def test_it_stays_used_up_until_the_amount_is_raised(herd: Herd) -> None:
     await a_budget(herd, LITTLE)
     instance = await herd.settle(await launch(herd))
@@ -185,6 +188,7 @@ async def test_a_new_day_lets_creates_go_on_and_starts_nothing(herd: Herd) -> No
     await launch(herd, "another")
 
 
+@pytest.mark.proves("B6")
 async def test_a_wall_clock_that_is_set_ahead_uses_nothing_up(
     herd: Herd, world: World, clock: FakeClock
 ) -> None:

@@ -68,6 +68,7 @@ async def calls_of(herd: Herd, world: World, waiters: int, span: timedelta) -> C
 
 
 # A tenth of them in every run: what they cost must not grow with them.
+@pytest.mark.proves("C1")
 @pytest.mark.parametrize("waiters", [100, pytest.param(1000, marks=pytest.mark.long)])
 async def test_a_thousand_waiters_cost_the_calls_of_one(
     herd: Herd, world: World, tmp_path: Any, waiters: int
@@ -83,6 +84,7 @@ async def test_a_thousand_waiters_cost_the_calls_of_one(
     assert len(crowd.rows(crowd.tables.attempt)) <= alone[CREATES]
 
 
+@pytest.mark.proves("C2")
 async def test_the_oldest_gets_the_first_machine_and_the_others_follow_in_their_order(
     herd: Herd, world: World
 ) -> None:
@@ -103,6 +105,7 @@ async def test_where_there_is_stock_for_all_nobody_waits_for_the_next_look(herd:
     assert all(it is not Status.CREATING for it in await statuses(herd, line))
 
 
+@pytest.mark.proves("C2")
 async def test_a_newcomer_does_not_overtake_whether_it_would_wait_or_not(herd: Herd, world: World) -> None:
     sell_out(world)
     (oldest,) = await wait_in_line(herd, 1)
@@ -127,6 +130,7 @@ async def test_who_would_take_something_else_is_not_held_up(herd: Herd, world: W
     assert instance.status is Status.RUNNING
 
 
+@pytest.mark.proves("C3")
 async def test_a_head_that_cannot_pay_does_not_block_the_line(herd: Herd, world: World) -> None:
     sell_out(world)
     poor = await herd.launch("poor", capacity_wait_s=WAIT_S, hourly_usd_max=Decimal("0.01"))
@@ -180,6 +184,7 @@ async def test_who_never_waited_is_granted_nothing(herd: Herd, world: World) -> 
     assert "instance.granted" not in herd.webhooks()
 
 
+@pytest.mark.proves("C4")
 async def test_the_line_outlives_a_crash(herd: Herd, world: World, tmp_path: Any) -> None:
     sell_out(world)
     line = await wait_in_line(herd, 3)
@@ -192,6 +197,7 @@ async def test_the_line_outlives_a_crash(herd: Herd, world: World, tmp_path: Any
     assert got == [True, False, False]
 
 
+@pytest.mark.proves("C3")
 async def test_one_whose_call_had_no_answer_lets_others_try_and_keeps_its_place(
     herd: Herd, world: World
 ) -> None:

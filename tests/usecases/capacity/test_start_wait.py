@@ -39,6 +39,7 @@ def sell_out(world: World) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1000, endpoints=(ApiEndpoint.START,)))
 
 
+@pytest.mark.proves("C6")
 async def test_it_waits_for_its_gpus_and_starts_when_they_are_free(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)
@@ -56,6 +57,7 @@ async def test_it_waits_for_its_gpus_and_starts_when_they_are_free(herd: Herd, w
     assert told[told.index("instance.waiting") :].count("instance.granted") == 1
 
 
+@pytest.mark.proves("C6")
 async def test_the_wait_ends_and_leaves_it_as_it_was(herd: Herd, world: World) -> None:
     instance = await stopped(herd)
     sell_out(world)

@@ -53,6 +53,7 @@ async def a_rental_under_way(herd: Herd) -> tuple[Instance, Past]:
 
 
 class TestRenting:
+    @pytest.mark.proves("F34")
     async def test_nothing_is_rented_before_the_account_was_seen_again(
         self, herd: Herd, world: World
     ) -> None:
@@ -65,6 +66,7 @@ class TestRenting:
         assert (settled.status, settled.cloud_id) == (Status.RUNNING, next(iter(world.machines)))
         assert len(world.machines) == 1
 
+    @pytest.mark.proves("R2")
     @pytest.mark.parametrize(
         "late",
         [
@@ -83,6 +85,7 @@ class TestRenting:
         assert settled.status is Status.RUNNING
         assert list(world.machines) == [settled.cloud_id]
 
+    @pytest.mark.proves("R2")
     @pytest.mark.parametrize("lag_s", [0, 100], ids=["listed at once", "listed late"])
     async def test_a_machine_whose_create_call_was_lost_goes_with_its_instance(
         self, herd: Herd, world: World, lag_s: float
@@ -161,6 +164,7 @@ class TestRenting:
 
 
 class TestObserving:
+    @pytest.mark.proves("F34")
     async def test_a_machine_whose_sighting_was_lost_is_written_down_again(self, herd: Herd) -> None:
         past = Past(herd)
         instance = await herd.settle(await herd.launch())

@@ -60,6 +60,7 @@ async def test_cards_and_disk_of_a_machine_are_one_line(herd: Herd, billing: Fak
     assert (line.metered, line.billed) == (3 * NANO, 3 * NANO)
 
 
+@pytest.mark.proves("L9")
 async def test_a_drift_is_told_once_and_the_ledger_stays_as_it_is(herd: Herd, billing: FakeBilling) -> None:
     await meter(herd, "m1", YESTERDAY, 5, instance_id="inst_1", owner="admin")
     billing.rows = [charge("m1", YESTERDAY, "4"), charge("m2", YESTERDAY, "0.05")]

@@ -50,6 +50,7 @@ async def test_an_admin_sees_the_whole_account_and_what_was_nobodys(herd: Herd) 
     }
 
 
+@pytest.mark.proves("L10")
 async def test_any_other_key_sees_its_own_money_and_no_more(herd: Herd, billing: FakeBilling) -> None:
     await spend(herd)
     billing.rows = [charge("m-bob", START + DAY, "3"), charge("m-ada", START + HOUR, "2")]

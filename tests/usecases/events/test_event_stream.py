@@ -137,6 +137,7 @@ async def listening(
 class TestLostEnd:
     """A log that loses its newest events gives their numbers out again."""
 
+    @pytest.mark.proves("F34")
     async def test_what_takes_the_place_of_lost_events_is_told_and_nothing_else_again(
         self, feed: EventFeed, log: ListLog, clock: FakeClock
     ) -> None:

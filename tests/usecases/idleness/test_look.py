@@ -33,6 +33,7 @@ class IdleMetrics:
         return tuple(Utilization(self.newest - n * MINUTE, (0.0,), 1.0) for n in range(60))
 
 
+@pytest.mark.proves("E5")
 @pytest.mark.parametrize("by", ["our own clock", "the metrics of another machine"])
 async def test_metrics_that_are_late_do_not_look_fresh_by_a_clock_that_was_set_back(by: str) -> None:
     clock, metrics = FakeClock(), IdleMetrics()

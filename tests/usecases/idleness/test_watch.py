@@ -84,6 +84,7 @@ async def test_without_such_a_rule_nobody_looks(herd: Herd, world: World) -> Non
     assert world.calls[ApiEndpoint.METRICS.value] == 0
 
 
+@pytest.mark.proves("E5")
 @pytest.mark.parametrize("style", ["gap", "empty"])
 async def test_missing_samples_count_as_use(herd: Herd, world: World, style: str) -> None:
     it = await watched(herd)
@@ -93,6 +94,7 @@ async def test_missing_samples_count_as_use(herd: Herd, world: World, style: str
     assert (await now_of(herd, it)).usable
 
 
+@pytest.mark.proves("E5")
 async def test_metrics_that_are_away_end_nothing_and_are_asked_for_again(herd: Herd, world: World) -> None:
     it = await watched(herd)
     let(world, it)
@@ -159,6 +161,7 @@ async def test_metrics_with_a_gap_end_nothing_in_use_by_a_clock_that_is_behind(
     assert (await now_of(herd, it)).usable
 
 
+@pytest.mark.proves("E5")
 async def test_an_application_in_use_keeps_a_machine_that_looks_idle(herd: Herd, world: World) -> None:
     it = await watched(herd, replace(HALF_HOUR, activity=ActivityCheck(8888, "/busy")))
     let(world, it)
@@ -180,6 +183,7 @@ async def test_an_idle_application_does_not_end_a_busy_machine(herd: Herd, world
     assert (await now_of(herd, it)).usable
 
 
+@pytest.mark.proves("E6")
 async def test_zeros_for_all_machines_end_no_more_than_the_brake_lets(herd: Herd, world: World) -> None:
     for n in range(12):
         await watched(herd, name=f"job-{n}")
@@ -194,6 +198,7 @@ async def test_zeros_for_all_machines_end_no_more_than_the_brake_lets(herd: Herd
     assert world.calls[ApiEndpoint.STOP.value] <= 2
 
 
+@pytest.mark.proves("E6")
 async def test_zeros_for_a_small_herd_do_not_end_it_two_by_two(herd: Herd, world: World) -> None:
     """Two may end. Once the others are held, those two count until somebody is in use again."""
     herd_of_four = [await watched(herd, replace(HALF_HOUR, window_s=300), f"job-{n}") for n in range(4)]
@@ -256,6 +261,7 @@ async def test_several_that_become_idle_at_moments_of_their_own_are_not_held(
         assert await herd.flags.get(AUTO_STOP_BRAKED) is None
 
 
+@pytest.mark.proves("E6")
 @pytest.mark.parametrize("was_seen_in_use", [True, False])
 async def test_one_that_became_idle_in_an_outage_is_not_held_for_what_ended_before(
     herd: Herd, world: World, was_seen_in_use: bool
@@ -314,6 +320,7 @@ async def test_few_that_are_idle_among_many_end(herd: Herd, world: World) -> Non
     assert [(await now_of(herd, it)).goal for it in fleet] == [Goal.STOPPED] * 2 + [Goal.RUNNING] * 4
 
 
+@pytest.mark.proves("E7")
 async def test_after_a_restart_heartbeats_that_nobody_heard_count(herd: Herd, world: World) -> None:
     it = await watched(herd)
     let(world, it)
@@ -326,6 +333,7 @@ async def test_after_a_restart_heartbeats_that_nobody_heard_count(herd: Herd, wo
     assert (await now_of(herd, it)).goal is Goal.STOPPED
 
 
+@pytest.mark.proves("E5")
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_machine_with_a_busy_sample_in_its_time_is_ever_stopped(
     herd: Herd, world: World, seed: int

@@ -79,6 +79,7 @@ async def test_start_brings_it_back_with_the_ports_it_has_now(
     assert "monitor_startup" in kinds
 
 
+@pytest.mark.proves("F20")
 async def test_fifty_starts_at_once_are_one_start(herd: Herd, world: World, exited: Instance) -> None:
     answers = await asyncio.gather(*(herd.start(exited.id) for _ in range(50)), return_exceptions=True)
     accepted = [it for it in answers if isinstance(it, AcceptedGoal)]
@@ -222,6 +223,7 @@ async def test_empty_lists_do_not_prove_a_delete(herd: Herd, world: World, runni
     assert world.alive() == []
 
 
+@pytest.mark.proves("F22")
 @pytest.mark.parametrize("after_s", [0, 0.5, 1, 3, 10, 20])
 async def test_a_delete_at_any_moment_of_a_create_leaves_nothing(
     herd: Herd, world: World, after_s: float
@@ -236,6 +238,7 @@ async def test_a_delete_at_any_moment_of_a_create_leaves_nothing(
     assert herd.webhooks()[-1] == "instance.deleted"
 
 
+@pytest.mark.proves("F22")
 async def test_a_delete_during_the_create_call_itself_binds_first(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.HANG, count=1, seconds=5, endpoints=(ApiEndpoint.CREATE,)))
     instance = await herd.launch()
@@ -320,6 +323,7 @@ async def test_a_start_whose_application_never_answers_fails_but_keeps_the_machi
     assert (await herd.settle(failed)).status is Status.EXITED
 
 
+@pytest.mark.proves("F23")
 async def test_a_stop_during_health_checks_ends_them_and_no_ready_comes_late(herd: Herd) -> None:
     herd.prober.is_up = lambda _: False
     instance = await herd.launch(webhook_url=HOOK, health_check=CHECK)

@@ -64,6 +64,7 @@ async def test_the_plan_names_the_whole_and_its_parts(herd: Herd) -> None:
     assert shown(document["offers"][0]) == ("0.45", "0.2", "0.05")
 
 
+@pytest.mark.proves("F54")
 async def test_a_limit_that_the_disk_exceeds_is_refused_before_anything_is_rented(
     herd: Herd, world: World
 ) -> None:

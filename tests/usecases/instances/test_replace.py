@@ -26,6 +26,7 @@ async def members(herd: Herd, it: Instance) -> list[Status]:
     return [member.status for member in await herd.instances.of_lineage(it.id)]
 
 
+@pytest.mark.proves("S9")
 async def test_it_is_one_replacement_however_often_it_is_asked_for(herd: Herd, world: World) -> None:
     old = await herd.settle(await herd.launch())
     asked = [herd.replace(old.id, claim=claim) for claim in (CLAIM, CLAIM, None, None)]
@@ -40,6 +41,7 @@ async def test_it_is_one_replacement_however_often_it_is_asked_for(herd: Herd, w
     assert len(world.alive()) == 1
 
 
+@pytest.mark.proves("S9")
 async def test_one_that_fails_leaves_the_old_one_as_it_was_and_is_not_repeated(
     herd: Herd, world: World
 ) -> None:

@@ -98,6 +98,7 @@ async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(
     assert (told["data"]["cloudInstanceId"], told["data"]["verdict"]) == (stranger, "foreign")
 
 
+@pytest.mark.proves("R1")
 async def test_a_create_that_took_effect_long_after_it_was_given_up_is_removed(
     herd: Herd, world: World
 ) -> None:
@@ -267,6 +268,7 @@ async def test_the_machine_of_a_call_without_an_outcome_is_no_orphan(herd: Herd,
     assert alive(herd) == {awaited}
 
 
+@pytest.mark.proves("R6")
 async def test_the_machine_of_a_refused_call_is_surplus(herd: Herd) -> None:
     """Window R6: the cloud refused a create and made a machine all the same."""
     await record(herd, 1, AttemptState.REJECTED, status=Status.FAILED, goal=Goal.RUNNING)
@@ -351,6 +353,7 @@ async def test_records_are_read_after_the_list_so_a_young_machine_is_never_taken
     herd.close()
 
 
+@pytest.mark.proves("F14")
 @pytest.mark.parametrize("fault", [FaultKind.EMPTY_LIST, FaultKind.PARTIAL_LIST])
 async def test_a_list_that_is_not_believed_changes_nothing(
     herd: Herd, world: World, fault: FaultKind

@@ -55,6 +55,7 @@ async def copies(
     copy.close()
 
 
+@pytest.mark.proves("R5")
 async def test_a_copy_beside_its_original_rents_once_more_and_both_machines_live(
     copies: tuple[Herd, Herd, Instance], world: World
 ) -> None:

@@ -59,6 +59,7 @@ async def test_the_job_of_an_instance_that_the_store_has_lost_is_done(herd: Herd
     assert isinstance(await herd.advance(job), Done)
 
 
+@pytest.mark.proves("F40")
 async def test_a_refused_create_goes_on_to_the_next_region(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=1))
     instance = await herd.settle(await herd.launch())
@@ -169,6 +170,7 @@ async def test_who_is_refused_for_hours_asks_less_and_less_often_and_is_served_i
     assert (await herd.settle(instance)).status is Status.RUNNING
 
 
+@pytest.mark.proves("F43")
 async def test_a_pull_that_never_ends_fails_at_the_deadline_and_gives_the_machine_back(
     herd: Herd, world: World
 ) -> None:
@@ -182,6 +184,7 @@ async def test_a_pull_that_never_ends_fails_at_the_deadline_and_gives_the_machin
     assert herd.webhooks()[-2:] == ["instance.timeout", "instance.failed"]
 
 
+@pytest.mark.proves("F43")
 async def test_a_failed_machine_is_kept_when_that_was_asked_for(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.PULL_FAILURE, style="stuck", message="manifest unknown"))
     instance = await herd.settle(await herd.launch(on_failure=OnFailure.KEEP))
@@ -201,6 +204,7 @@ async def test_a_machine_that_cannot_pull_its_image_is_given_back_with_the_reaso
     assert not instance.releasing
 
 
+@pytest.mark.proves("F17")
 async def test_flapping_and_unknown_statuses_never_move_an_instance_backwards(
     herd: Herd, world: World
 ) -> None:
@@ -258,6 +262,7 @@ def _untagged(machine: Machine) -> Machine:
     return replace(machine, name="renamed", env_tag="")
 
 
+@pytest.mark.proves("R3")
 async def test_creates_stop_when_the_cloud_does_not_keep_our_tag(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:

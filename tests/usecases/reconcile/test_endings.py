@@ -55,6 +55,7 @@ async def events_of(herd: Herd, it: Instance, *types: str) -> list[Event]:
     return [event for event in await herd.events(it.id) if event.type in types]
 
 
+@pytest.mark.proves("E1")
 async def test_a_lease_counts_from_the_rental_and_stops_the_machine_at_its_end(
     herd: Herd, world: World
 ) -> None:
@@ -183,6 +184,7 @@ async def test_a_lease_that_ends_while_it_stands_still_has_ended_all_the_same(
     assert world.calls[ApiEndpoint.STOP.value] == stops + 1
 
 
+@pytest.mark.proves("E3")
 @pytest.mark.parametrize("end_first", [True, False])
 async def test_of_an_extension_and_an_end_that_meet_one_wins(herd: Herd, end_first: bool) -> None:
     instance = await usable(herd, leased())
@@ -255,6 +257,7 @@ async def test_that_the_data_of_a_stopped_machine_will_be_dropped_is_told_once(h
     assert herd.webhooks().count("instance.data_expiring") == 1
 
 
+@pytest.mark.proves("E2")
 async def test_a_clock_that_is_set_ahead_ends_no_lease(herd: Herd, world: World) -> None:
     instance = await usable(herd, leased())
     await herd.run_for(timedelta(minutes=10))
@@ -274,6 +277,7 @@ def set_wall(herd: Herd, seconds: float) -> None:
     herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
 
 
+@pytest.mark.proves("E2")
 @pytest.mark.parametrize("back", [(5 * HOUR_S,), (HOUR_S, 4 * HOUR_S)], ids=["at once", "in two steps"])
 async def test_a_clock_that_is_set_ahead_and_right_again_moves_no_end(
     herd: Herd, world: World, back: tuple[int, ...]
@@ -293,6 +297,7 @@ async def test_a_clock_that_is_set_ahead_and_right_again_moves_no_end(
     assert world.calls[ApiEndpoint.STOP.value] == 1
 
 
+@pytest.mark.proves("E2")
 @pytest.mark.parametrize("extends", [True, False])
 async def test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it_has_moved(
     herd: Herd, extends: bool
@@ -308,6 +313,7 @@ async def test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it
     assert abs(ends_at(await herd.get(instance.id)) - ends_at(instance)) < timedelta(seconds=1)
 
 
+@pytest.mark.proves("E2")
 async def test_what_another_process_has_moved_is_not_moved_back(
     herd: Herd, world: World, tmp_path: Path
 ) -> None:
@@ -323,6 +329,7 @@ async def test_what_another_process_has_moved_is_not_moved_back(
     assert abs(late - timedelta(hours=1)) < timedelta(seconds=1)
 
 
+@pytest.mark.proves("E2")
 async def test_a_host_that_slept_past_the_end_ends_the_lease_at_once(herd: Herd, world: World) -> None:
     await usable(herd, leased())
     await herd.run_for(timedelta(minutes=10))
@@ -351,6 +358,7 @@ async def test_settings_give_a_lease_to_whoever_asked_for_none(herd: Herd) -> No
     assert (await herd.launch(terms=leased(60))).terms.lease == Lease(seconds=60)
 
 
+@pytest.mark.proves("E2")
 async def test_a_clock_that_was_set_ahead_is_not_forgotten_by_a_crash(
     herd: Herd, world: World, tmp_path: Path
 ) -> None:

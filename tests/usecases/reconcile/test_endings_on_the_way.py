@@ -37,6 +37,7 @@ def set_ahead(herd: Herd, hours: int) -> None:
     herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
 
 
+@pytest.mark.proves("E2")
 async def test_a_clock_that_is_set_ahead_is_no_silence(herd: Herd, world: World) -> None:
     it = await usable(herd, SILENCE)
     for _ in range(6):
@@ -50,6 +51,7 @@ async def test_a_clock_that_is_set_ahead_is_no_silence(herd: Herd, world: World)
     assert world.calls[ApiEndpoint.STOP.value] == 1
 
 
+@pytest.mark.proves("E2")
 async def test_a_clock_that_is_set_ahead_deletes_nothing_that_is_stopped(herd: Herd, world: World) -> None:
     it = await usable(herd, Terms(delete_stopped_s=3600))
     await herd.stop(it.id)
@@ -62,6 +64,7 @@ async def test_a_clock_that_is_set_ahead_deletes_nothing_that_is_stopped(herd: H
     assert not world.alive()
 
 
+@pytest.mark.proves("E7")
 async def test_silence_counts_from_when_its_present_run_is_usable(herd: Herd, world: World) -> None:
     it = await usable(herd, SILENCE)
     await herd.run_for(timedelta(minutes=10) + PROMPT)
@@ -75,6 +78,7 @@ async def test_silence_counts_from_when_its_present_run_is_usable(herd: Herd, wo
     assert (await herd.get(it.id)).goal is Goal.STOPPED
 
 
+@pytest.mark.proves("E7")
 async def test_what_was_thought_lost_is_not_taken_for_silent_when_it_is_found(
     herd: Herd, world: World
 ) -> None:
@@ -89,6 +93,7 @@ async def test_what_was_thought_lost_is_not_taken_for_silent_when_it_is_found(
     assert (found.usable, world.calls[ApiEndpoint.STOP.value]) == (True, 0)
 
 
+@pytest.mark.proves("E1")
 @pytest.mark.parametrize("is_found", [True, False])
 async def test_a_lease_that_ends_before_a_create_has_an_answer_is_written_down_at_once(
     herd: Herd, world: World, is_found: bool
@@ -109,6 +114,7 @@ async def test_a_lease_that_ends_before_a_create_has_an_answer_is_written_down_a
     assert world.calls[ApiEndpoint.CREATE.value] == 1
 
 
+@pytest.mark.proves("E1")
 @pytest.mark.parametrize("then", list(EndAction))
 async def test_a_stop_or_removal_that_was_only_written_down_goes_out_after_the_restart(
     herd: Herd, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: EndAction

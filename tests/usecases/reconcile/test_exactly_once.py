@@ -33,6 +33,7 @@ async def states(herd: Herd, instance: Instance) -> list[AttemptState]:
     return [it.state for it in await herd.attempts(instance.id)]
 
 
+@pytest.mark.proves("F5", "F6")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -58,6 +59,7 @@ async def test_a_create_without_a_clear_answer_is_found_again_and_not_repeated(
     assert await states(herd, instance) == [AttemptState.BOUND]
 
 
+@pytest.mark.proves("F5")
 async def test_a_create_that_had_no_effect_is_repeated_only_after_the_settling_time(
     herd: Herd, world: World, clock: FakeClock
 ) -> None:
@@ -84,6 +86,7 @@ async def test_with_a_witness_the_settling_time_is_shorter(herd: Herd, world: Wo
     assert (await herd.settle(second)).status is Status.RUNNING
 
 
+@pytest.mark.proves("F14")
 async def test_an_outage_that_answers_with_empty_lists_is_not_believed(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch("witness"))
     await herd.run_for(timedelta(minutes=6))
@@ -119,6 +122,7 @@ async def test_our_only_machine_is_missed_when_it_vanishes(herd: Herd, world: Wo
     assert gone.last_error.code == "INSTANCE_VANISHED"
 
 
+@pytest.mark.proves("F19")
 async def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_settling_time(
     herd: Herd, world: World, clock: FakeClock
 ) -> None:
@@ -135,6 +139,7 @@ async def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_settling_time(
     assert len(world.alive()) == 2
 
 
+@pytest.mark.proves("F13")
 @pytest.mark.parametrize(
     "style",
     [
@@ -162,6 +167,7 @@ async def test_a_list_whose_pages_do_not_fit_together_proves_no_absence(
     assert world.calls[CREATES] == before + 1
 
 
+@pytest.mark.proves("F13")
 async def test_a_slow_list_within_the_settling_time_does_not_double(herd: Herd, world: World) -> None:
     world.faults.add(
         Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1), Fault(FaultKind.LIST_LAG, seconds=120)
@@ -234,6 +240,7 @@ class Killed(BaseException):
     """What kill -9 looks like from inside: nothing after it runs."""
 
 
+@pytest.mark.proves("F3", "F4")
 @pytest.mark.parametrize("before", [True, False], ids=["before-the-call", "after-the-call"])
 async def test_a_crash_around_the_call_leaves_one_machine_that_we_know(
     tmp_path: Path, world: World, clock: FakeClock, look_every: timedelta, before: bool

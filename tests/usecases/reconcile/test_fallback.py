@@ -40,6 +40,7 @@ async def test_a_spot_machine_is_taken_at_once_where_there_is_one(herd: Herd, wo
     assert [it.request.billing_mode for it in world.alive()] == ["spot"]
 
 
+@pytest.mark.proves("C5")
 async def test_without_spot_it_is_rented_on_demand_after_the_time_and_not_before(
     herd: Herd, world: World
 ) -> None:
@@ -65,6 +66,7 @@ async def test_spot_that_comes_meanwhile_is_taken(herd: Herd, world: World) -> N
     assert (rented.status, rented.billing_mode) == (Status.RUNNING, BillingMode.SPOT)
 
 
+@pytest.mark.proves("C5")
 async def test_the_fallback_keeps_the_price_limit(herd: Herd, world: World) -> None:
     sell_no_spot(world)
     failed = await herd.settle(await herd.launch(fallback_after_s=FALLBACK_S, hourly_usd_max=Decimal("0.25")))

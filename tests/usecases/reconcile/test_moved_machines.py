@@ -28,6 +28,7 @@ HOOK = "http://example.com/hook"
 CHECK = HealthCheck()
 
 
+@pytest.mark.proves("F41")
 async def test_f41_a_reclaim_is_told_before_the_loss_and_explained_after_it(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.reclaim(instance.cloud_id or "", 300)
@@ -43,6 +44,7 @@ async def test_f41_a_reclaim_is_told_before_the_loss_and_explained_after_it(herd
     assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.exited"], "each of them once"
 
 
+@pytest.mark.proves("F41")
 async def test_f41_the_loss_is_expected_after_the_promised_notice_until_the_cloud_says_when(
     herd: Herd, world: World
 ) -> None:
@@ -79,6 +81,7 @@ async def test_f41_a_notice_says_when_the_loss_is_expected(herd: Herd, world: Wo
     assert told["data"]["statusReason"].endswith(f"probably at {iso(expected)}")
 
 
+@pytest.mark.proves("F41")
 async def test_f41_a_notice_that_is_withdrawn_is_told_and_forgotten(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch(webhook_url=HOOK))
     world.reclaim(instance.cloud_id or "", 3600)
@@ -94,6 +97,7 @@ async def test_f41_a_notice_that_is_withdrawn_is_told_and_forgotten(herd: Herd, 
     assert herd.webhooks()[-1] == "instance.reclaim_notice", "another notice"
 
 
+@pytest.mark.proves("F41")
 async def test_f41_a_reclaim_before_it_was_usable_fails_and_gives_the_machine_back(
     herd: Herd, world: World
 ) -> None:
@@ -110,6 +114,7 @@ async def test_f41_a_reclaim_before_it_was_usable_fails_and_gives_the_machine_ba
     assert not world.alive()
 
 
+@pytest.mark.proves("F42")
 async def test_f42_a_migration_is_shown_and_everything_is_read_and_checked_anew(
     herd: Herd, world: World
 ) -> None:
@@ -135,6 +140,7 @@ async def test_f42_a_migration_is_shown_and_everything_is_read_and_checked_anew(
     assert moved.ready_at == instance.ready_at, "the first time stays the first time"
 
 
+@pytest.mark.proves("F42")
 async def test_f42_a_migration_that_no_list_showed_is_noticed_by_its_ports(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=25))

@@ -55,6 +55,7 @@ async def rented_after_the_backup(path: Path, world: World, clock: FakeClock) ->
     return instance, rented
 
 
+@pytest.mark.proves("F34")
 async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_again(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
@@ -75,6 +76,7 @@ async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_aga
     third.close()
 
 
+@pytest.mark.proves("R2")
 @pytest.mark.parametrize(("later", "status"), [(0, Status.RUNNING), (60, Status.FAILED)])
 async def test_a_wish_that_was_served_and_deleted_since_is_rented_again_until_its_deadline(
     tmp_path: Path, world: World, clock: FakeClock, later: int, status: Status
@@ -132,6 +134,7 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
     third.close()
 
 
+@pytest.mark.proves("R2")
 async def test_instances_that_the_old_database_never_heard_of_are_reported_and_can_be_adopted(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:

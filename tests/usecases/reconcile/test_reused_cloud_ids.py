@@ -62,6 +62,7 @@ async def deleted(herd: Herd, instance: Instance) -> Instance:
     return gone
 
 
+@pytest.mark.proves("F60")
 async def test_the_second_machine_is_bound_used_and_deleted_again(herd: Herd, world: World) -> None:
     before = await deleted(herd, await herd.settle(await herd.launch("first")))
     after = await herd.settle(await herd.launch("second"))
@@ -81,6 +82,7 @@ async def test_the_second_machine_is_bound_used_and_deleted_again(herd: Herd, wo
     assert (third.status, third.cloud_id) == (Status.RUNNING, "again")
 
 
+@pytest.mark.proves("F60")
 async def test_what_was_seen_of_the_first_machine_proves_nothing_about_the_second(
     herd: Herd, world: World
 ) -> None:
@@ -181,6 +183,7 @@ async def test_an_instance_that_has_had_a_machine_does_not_take_another_of_its_t
     assert alive(herd) == {"again", of_a_copy}
 
 
+@pytest.mark.proves("F60")
 async def test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s(herd: Herd) -> None:
     before = await vanished(herd)
     assert rent_tagged(herd, 7) == "again"
@@ -200,6 +203,7 @@ async def test_an_instance_whose_machine_vanished_does_not_come_back_with_one_th
     assert (await herd.get(before.id)).status is Status.FAILED
 
 
+@pytest.mark.proves("F60")
 async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_removed(herd: Herd) -> None:
     """The lost one was made by a call of its own, and this one after that had its answer."""
     before = await vanished(herd)
@@ -210,6 +214,7 @@ async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_remov
     assert (await herd.get(before.id)).status is Status.FAILED
 
 
+@pytest.mark.proves("F60")
 async def test_a_vanished_machine_that_comes_back_under_the_tag_of_a_given_up_call_is_reported(
     herd: Herd, world: World
 ) -> None:
@@ -263,6 +268,7 @@ async def test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_
     assert alive(herd) == {first.cloud_id, second.cloud_id}
 
 
+@pytest.mark.proves("F60")
 async def test_a_turn_that_finds_its_machine_s_id_with_another_instance_looks_again_soon(
     herd: Herd, world: World
 ) -> None:
@@ -298,6 +304,7 @@ async def test_the_id_of_a_machine_whose_loss_is_not_proven_yet_goes_over_as_soo
     assert alive(herd) == {"again"}
 
 
+@pytest.mark.proves("F60")
 @pytest.mark.parametrize("ahead_s", [0.0, 7200.0])
 async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
     herd: Herd, world: World, clock: FakeClock, ahead_s: float
@@ -333,6 +340,7 @@ async def passed_on_unseen(herd: Herd) -> Instance:
     return before
 
 
+@pytest.mark.proves("F60")
 @pytest.mark.parametrize("order", ["delete", "stop"])
 async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
     herd: Herd, world: World, order: str
@@ -396,6 +404,7 @@ async def test_what_was_read_before_the_last_list_says_nothing_about_that_list(
     assert await herd.ownership_before_removal(leased) is Ownership.ANOTHERS
 
 
+@pytest.mark.proves("F60")
 @pytest.mark.parametrize("order", ["delete", "stop"])
 async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its_id(
     herd: Herd, world: World, order: str
@@ -440,6 +449,7 @@ async def test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_giv
     assert (await herd.get(before.id)).status is Status.DELETED
 
 
+@pytest.mark.proves("F60")
 async def test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown(
     herd: Herd, world: World, clock: FakeClock
 ) -> None:

@@ -36,6 +36,7 @@ def sell_out(world: World, units: int = 0) -> None:
                 world.stock(product.id, cluster.id, units)
 
 
+@pytest.mark.proves("F40")
 async def test_f40_it_waits_for_stock_and_takes_it_when_it_comes(herd: Herd, world: World) -> None:
     sell_out(world)
     instance = await herd.launch(capacity_wait_s=WAIT_S)
@@ -106,6 +107,7 @@ async def test_f40_an_offer_that_is_refused_again_and_again_is_tried_more_and_mo
     assert (await herd.settle(instance)).status is Status.RUNNING
 
 
+@pytest.mark.proves("F40")
 async def test_f40_the_same_refusal_is_told_once_an_hour(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
     instance = await herd.launch(capacity_wait_s=4 * WAIT_S, webhook_url=HOOK)
@@ -137,6 +139,7 @@ async def test_f40_another_reason_is_told_at_once(herd: Herd, world: World) -> N
     assert kinds[-3:] == ["instance.planned", "instance.attempt_rejected", "instance.failed"]
 
 
+@pytest.mark.proves("F40")
 @pytest.mark.parametrize(("jump_s", "late_max_s"), [(3600.0, 60), (-3600.0, 3660)], ids=["ahead", "back"])
 async def test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does(
     herd: Herd, world: World, jump_s: float, late_max_s: float

@@ -147,6 +147,7 @@ async def test_only_the_one_on_duty_looks_and_the_other_learns_from_it(
     other.close()
 
 
+@pytest.mark.proves("F29")
 async def test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down(
     herd: Herd, cloud: CountingCloud, clock: FakeClock
 ) -> None:
@@ -246,6 +247,7 @@ class HeldUp:
         return saved
 
 
+@pytest.mark.proves("R7", "F29")
 @pytest.mark.parametrize(("held_up_s", "creates"), [(SEND_WITHIN_S - 1, 1), (SEND_WITHIN_S + 1, 0)])
 async def test_a_create_call_is_made_promptly_or_not_at_all(
     herd: Herd, cloud: CountingCloud, held_up_s: float, creates: int
@@ -259,6 +261,7 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
     assert attempts[0].state is (AttemptState.BOUND if creates else AttemptState.REJECTED)
 
 
+@pytest.mark.proves("R7")
 @pytest.mark.parametrize(("slept_s", "creates"), [(SEND_WITHIN_S - 1, 1), (SEND_WITHIN_S + 1, 0)])
 async def test_a_create_call_is_not_made_after_the_host_has_slept(
     herd: Herd, cloud: CountingCloud, slept_s: float, creates: int

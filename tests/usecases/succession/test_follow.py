@@ -76,6 +76,7 @@ def running(world: World) -> int:
     return sum(it.status(world.now()) == "running" for it in world.machines.values())
 
 
+@pytest.mark.proves("S1")
 async def test_an_heir_is_usable_before_the_loss_and_then_the_old_one_goes(herd: Herd, world: World) -> None:
     old = await usable(herd, webhook_url=HOOK, labels={"team": "red"})
     world.reclaim(old.cloud_id or "", 3600)
@@ -148,6 +149,7 @@ async def test_a_reclaim_without_a_policy_makes_no_heir(herd: Herd, world: World
     assert len(world.machines) == 1
 
 
+@pytest.mark.proves("S1")
 async def test_what_was_lost_without_warning_is_replaced_at_once(herd: Herd, world: World) -> None:
     old = await usable(herd)
     world.reclaim(old.cloud_id or "", 1)
@@ -156,6 +158,7 @@ async def test_what_was_lost_without_warning_is_replaced_at_once(herd: Herd, wor
     assert (await herd.get(old.id)).status is Status.DELETED
 
 
+@pytest.mark.proves("S1")
 async def test_one_list_that_shows_a_notice_is_not_enough(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)
@@ -166,6 +169,7 @@ async def test_one_list_that_shows_a_notice_is_not_enough(herd: Herd, world: Wor
     assert (await coming(herd, old)).goal is Goal.RUNNING
 
 
+@pytest.mark.proves("S4")
 async def test_a_notice_that_is_withdrawn_takes_the_heir_away(herd: Herd, world: World) -> None:
     old = await usable(herd)
     world.faults.add(Fault(FaultKind.SLOW_PULL, factor=20, count=1))
@@ -184,6 +188,7 @@ async def test_a_notice_that_is_withdrawn_takes_the_heir_away(herd: Herd, world:
     assert running(world) == 1
 
 
+@pytest.mark.proves("S3")
 @pytest.mark.parametrize("end", ["stop", "delete"])
 async def test_a_stop_or_delete_takes_the_heir_with_it(herd: Herd, world: World, end: str) -> None:
     old = await usable(herd)
@@ -197,6 +202,7 @@ async def test_a_stop_or_delete_takes_the_heir_with_it(herd: Herd, world: World,
     assert len(await members(herd, old)) == 2, "and nobody takes over later"
 
 
+@pytest.mark.proves("S3")
 async def test_deleting_the_heir_of_what_was_lost_leaves_nothing(herd: Herd, world: World) -> None:
     old = await usable(herd)
     world.reclaim(old.cloud_id or "", 1)
@@ -236,6 +242,7 @@ async def test_an_heir_that_is_declined_leaves_the_old_one_to_its_loss(herd: Her
     assert running(world) == 0
 
 
+@pytest.mark.proves("S3")
 async def test_the_end_of_the_lease_is_the_same_for_the_heir(herd: Herd, world: World) -> None:
     old = await usable(herd, terms=Terms(Lease(seconds=1800)))
     announce(world, old)
@@ -260,6 +267,7 @@ async def test_a_lease_that_is_set_anew_during_the_handover_holds_for_the_heir(
     assert (await herd.get(young.id)).lease_term == changed.lease_term
 
 
+@pytest.mark.proves("S3")
 async def test_an_end_during_the_handover_ends_both(herd: Herd, world: World) -> None:
     old = await usable(herd, terms=Terms(Lease(seconds=120, then=EndAction.DELETE)))
     world.faults.add(Fault(FaultKind.SLOW_PULL, factor=100))
@@ -269,6 +277,7 @@ async def test_an_end_during_the_handover_ends_both(herd: Herd, world: World) ->
     assert running(world) == 0
 
 
+@pytest.mark.proves("S5")
 async def test_heirs_that_fail_are_removed_and_followed_by_others_until_there_were_too_many(
     herd: Herd, world: World
 ) -> None:
@@ -300,6 +309,7 @@ async def test_an_heir_is_made_early_enough_for_the_usual_boot_of_the_product_th
     assert await heir_of(herd, old)
 
 
+@pytest.mark.proves("S5")
 async def test_an_heir_that_hangs_in_its_boot_is_given_up_in_time_for_another(
     herd: Herd, world: World
 ) -> None:
@@ -312,6 +322,7 @@ async def test_an_heir_that_hangs_in_its_boot_is_given_up_in_time_for_another(
     assert running(world) == 1
 
 
+@pytest.mark.proves("S7")
 async def test_in_the_limits_of_a_key_the_heir_takes_the_place_of_the_old_one(
     herd: Herd, world: World
 ) -> None:
@@ -342,6 +353,7 @@ async def test_a_limit_that_has_become_smaller_refuses_the_heir_and_that_is_told
     assert (await heir_of(herd, old)).usable
 
 
+@pytest.mark.proves("S7")
 async def test_a_budget_holds_for_an_heir_as_for_any_create(herd: Herd, world: World) -> None:
     old = await usable(herd)
     little = BudgetRequest(
@@ -357,6 +369,7 @@ async def test_a_budget_holds_for_an_heir_as_for_any_create(herd: Herd, world: W
     assert [it.chain and it.chain.refused for it in await members(herd, old)] == [True]
 
 
+@pytest.mark.proves("S7")
 async def test_an_heir_that_would_be_too_dear_waits_in_line(herd: Herd, world: World) -> None:
     old = await usable(herd)
     price = old.hourly_usd
@@ -383,6 +396,7 @@ async def test_both_stay_for_the_handover_that_was_agreed(herd: Herd, world: Wor
     assert running(world) == 1
 
 
+@pytest.mark.proves("S6")
 async def test_an_heir_that_is_taken_back_in_turn_is_replaced(herd: Herd, world: World) -> None:
     old = newest = await usable(herd)
     for link in (2, 3):
@@ -395,6 +409,7 @@ async def test_an_heir_that_is_taken_back_in_turn_is_replaced(herd: Herd, world:
     assert [it.status for it in await members(herd, old)][:2] == [Status.DELETED, Status.DELETED]
 
 
+@pytest.mark.proves("S6")
 async def test_what_is_taken_back_before_anybody_could_use_it_is_replaced_by_its_predecessor(
     herd: Herd, world: World
 ) -> None:
@@ -428,6 +443,7 @@ async def test_why_tells_the_whole_lineage(herd: Herd, world: World) -> None:
     ]
 
 
+@pytest.mark.proves("S10")
 async def test_the_place_that_was_taken_back_is_tried_last_for_an_hour(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)
@@ -443,6 +459,7 @@ async def test_the_place_that_was_taken_back_is_tried_last_for_an_hour(herd: Her
     assert later.rental is not None and (later.rental.product_id, later.rental.region) == place
 
 
+@pytest.mark.proves("S8")
 async def test_names_of_a_lineage_are_never_ambiguous(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)

@@ -58,6 +58,7 @@ async def deliveries(herd: Herd) -> list[Delivery]:
     return [await herd.outbox.get(row.id) for row in sorted(herd.rows(delivery_table), key=lambda r: r.id)]
 
 
+@pytest.mark.proves("F48")
 async def test_a_receiver_that_is_down_for_three_days_hears_everything_once_and_in_order(
     herd: Herd, hooks: Hooks
 ) -> None:
@@ -82,6 +83,7 @@ async def test_a_receiver_that_is_down_for_three_days_hears_everything_once_and_
     assert heard[-1].at - heard[0].at < timedelta(seconds=5)
 
 
+@pytest.mark.proves("F51")
 async def test_the_order_holds_whenever_the_receiver_comes_back(herd: Herd, hooks: Hooks) -> None:
     hooks.answer = lambda _url, _body: DOWN
     for hour in (2, 13, 19):
@@ -125,6 +127,7 @@ async def test_a_repeat_is_not_held_up_by_an_earlier_event_that_always_fails(
     assert created.tries < len(created.log)
 
 
+@pytest.mark.proves("F51")
 async def test_a_later_event_does_not_overtake_one_that_was_never_tried(herd: Herd, hooks: Hooks) -> None:
     first = a_delivery(sequence=1, url=URL, body=BODY)
     second = a_delivery(sequence=2, url=URL, body=BODY)
@@ -137,6 +140,7 @@ async def test_a_later_event_does_not_overtake_one_that_was_never_tried(herd: He
     assert [it.event_id for it in hooks.arrived] == [first.id, second.id]
 
 
+@pytest.mark.proves("F48")
 async def test_ten_tries_on_the_schedule_and_then_a_dead_letter(herd: Herd, hooks: Hooks) -> None:
     hooks.answer = lambda _url, _body: MISSING
     one = await put(herd)
@@ -163,6 +167,7 @@ async def test_every_try_is_kept_with_time_status_class_and_duration(herd: Herd,
     assert created.tried_at == created.log[-1].at > created.log[0].at
 
 
+@pytest.mark.proves("F52")
 async def test_a_redirect_is_a_failure(herd: Herd, hooks: Hooks) -> None:
     hooks.answer = lambda _url, _body: MOVED
     await put(herd)
@@ -171,6 +176,7 @@ async def test_a_redirect_is_a_failure(herd: Herd, hooks: Hooks) -> None:
     assert (created.state, created.tries, created.last_status) == (DeliveryState.PENDING, 2, 302)
 
 
+@pytest.mark.proves("F52")
 async def test_a_receiver_that_asks_for_time_gets_it(herd: Herd, hooks: Hooks) -> None:
     busy = DeliveryResult(False, 429, "throttled", "the receiver answered 429", 120.0, 0.0)
     hooks.answer = lambda _url, _body: busy if len(hooks.visits) < 1 else OK
@@ -193,6 +199,7 @@ async def test_410_ends_all_deliveries_to_the_url_of_that_instance_and_no_other(
     assert mine[1].last_error == "gone: the receiver answered 410 to an earlier event"
 
 
+@pytest.mark.proves("F50")
 async def test_a_crash_between_delivery_and_mark_sends_the_same_id_and_bytes_again(
     herd: Herd, hooks: Hooks
 ) -> None:

@@ -96,6 +96,7 @@ async def test_an_event_and_its_deliveries_are_written_together(herd: Herd) -> N
     assert f"delivery:{one.id}" in {row.key for row in herd.rows(herd.tables.job)}
 
 
+@pytest.mark.proves("F53")
 async def test_after_a_rotation_both_secrets_verify_for_a_day(herd: Herd, hooks: Hooks) -> None:
     old = await herd.add_endpoint(ALL, ("instance.created",))
     new = await herd.rotate_endpoint(old.endpoint.id)
@@ -110,6 +111,7 @@ async def test_after_a_rotation_both_secrets_verify_for_a_day(herd: Herd, hooks:
     assert hooks.visits[-1].secrets == (new.secret,)
 
 
+@pytest.mark.proves("F53")
 async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_next_try(
     herd: Herd, hooks: Hooks
 ) -> None:
@@ -125,6 +127,7 @@ async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_n
     assert second.secrets == (new.secret, old.secret)
 
 
+@pytest.mark.proves("F52")
 async def test_410_disables_the_endpoint_until_somebody_enables_it(herd: Herd, hooks: Hooks) -> None:
     hooks.answer = lambda _url, _body: GONE
     made = await herd.add_endpoint(ALL)
@@ -167,6 +170,7 @@ async def test_another_process_knows_a_new_endpoint_after_its_next_refresh(herd:
     assert other.current() == (made.endpoint,)
 
 
+@pytest.mark.proves("F48")
 async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_same_instance(
     herd: Herd, hooks: Hooks
 ) -> None:

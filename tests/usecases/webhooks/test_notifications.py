@@ -96,6 +96,7 @@ async def test_an_address_that_is_a_secret_is_in_the_endpoint_alone(
         assert "canary" not in repr(herd.rows(table))
 
 
+@pytest.mark.proves("N1")
 async def test_one_that_fails_is_tried_on_the_schedule_of_all_webhooks(herd: Herd) -> None:
     await add(herd)
     herd.notifier.answer = failing("http_5xx", 500)
@@ -187,6 +188,7 @@ async def test_where_nothing_is_signed_there_is_no_secret_to_rotate_or_to_lose(h
     assert told(herd) == ["instance.ready"]
 
 
+@pytest.mark.proves("N1")
 async def test_a_mail_whose_answer_is_lost_comes_again_with_the_same_message_id(herd: Herd) -> None:
     await add(herd, EndpointKind.EMAIL, MAIL)
     async with MailServer(replies={".": None}) as server:

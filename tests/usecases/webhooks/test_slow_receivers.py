@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from gpuherd.ports.instances import Change
 from gpuherd.usecases.events.record import NewEvent
 from tests.support.builders import a_delivery, a_running_instance
@@ -21,6 +23,7 @@ async def put(herd: Herd, n: int, url: str) -> None:
     await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
 
 
+@pytest.mark.proves("F49")
 async def test_a_slow_host_delays_nobody_and_gets_two_at_a_time(herd: Herd) -> None:
     hooks = Hooks(herd.clock, takes_s=lambda url: 14.9 if url == SLOW else 0.005)
     herd.receiver.instead = hooks

@@ -60,6 +60,7 @@ class TestPrivacy:
 
 
 class TestDurability:
+    @pytest.mark.proves("R4")
     async def test_the_writer_and_every_reader_have_the_settings_that_we_count_on(
         self, sqlite: Database
     ) -> None:

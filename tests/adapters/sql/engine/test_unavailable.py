@@ -30,6 +30,7 @@ def other_process(sqlite: Database, path: Path) -> Iterator[sqlite3.Connection]:
 
 
 class TestLocked:
+    @pytest.mark.proves("F30")
     async def test_a_write_is_refused_and_nothing_is_changed(
         self, sqlite: Database, other_process: sqlite3.Connection
     ) -> None:

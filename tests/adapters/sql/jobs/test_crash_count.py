@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX, count_crashes
@@ -37,6 +38,7 @@ def boot_after_a_crash(store: Store, *under_way: int) -> tuple[str, ...]:
     return store.database.write_now(lambda c: count_crashes(c, store.clock.now()))
 
 
+@pytest.mark.proves("F55")
 async def test_f55_the_job_in_which_every_process_ends_is_given_up(tmp_path: Path) -> None:
     store = await a_store(tmp_path)
     for _ in range(CRASHES_MAX - 1):

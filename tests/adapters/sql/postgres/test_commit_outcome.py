@@ -65,6 +65,7 @@ async def counted(database: Database) -> int:
 
 @pytest.mark.postgres
 class TestOne:
+    @pytest.mark.proves("F30")
     async def test_what_was_kept_is_not_done_again(
         self, far: Database, postgres: Database, line: CutConnection
     ) -> None:
@@ -117,6 +118,7 @@ class TestOne:
         assert await asyncio.wait_for(writing_it, PATIENCE_S) == 0
         assert (len(runs), await counted(postgres)) == (runs_needed, 1)
 
+    @pytest.mark.proves("F30")
     async def test_what_cannot_be_told_is_called_unknown_and_not_unchanged(
         self, far: Database, postgres: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -64,6 +64,7 @@ class TestStore:
             assert await postgres.write(writing(f"{mode} {n}")) == f"{mode} {n}"
             assert len(await asyncio.gather(*(texts(postgres) for _ in range(8)))) == 8
 
+    @pytest.mark.proves("F30")
     @MODES
     async def test_those_that_come_meanwhile_wait(
         self, server: OwnServer, postgres: Database, mode: str

@@ -109,6 +109,7 @@ async def test_a_spoilt_sector_is_refused_or_harmless(
             assert refused_aloud or found == everything[table.name], table.name
 
 
+@pytest.mark.proves("F32")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_flipped_byte_never_changes_what_we_own(
     whole: tuple[bytes, Everything], tmp_path: Path, seed: int

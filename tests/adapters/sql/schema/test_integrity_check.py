@@ -48,6 +48,7 @@ def test_what_cannot_be_read_is_left_to_whoever_opens_it(path: Path) -> None:
     assert IntegrityCheck(path).wait() == (False, None)
 
 
+@pytest.mark.proves("F32")
 @pytest.mark.parametrize("early", [True, False])
 def test_nobody_starts_on_what_the_check_has_found(path: Path, early: bool) -> None:
     insert_nonsense(path)

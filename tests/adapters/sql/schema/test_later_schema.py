@@ -95,6 +95,7 @@ def told(database: Database) -> list[tuple[Any, ...]]:
 
 
 class TestExpand:
+    @pytest.mark.proves("F58")
     def test_the_old_version_starts_beside_the_new_one_and_changes_nothing(
         self, database: Database, newer: Newer
     ) -> None:
@@ -128,6 +129,7 @@ class TestExpand:
 
 
 class TestContract:
+    @pytest.mark.proves("F58")
     @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one after the other"])
     def test_the_old_version_is_refused_and_the_one_before_is_not(
         self, database: Database, newer: Newer, at_once: bool, monkeypatch: pytest.MonkeyPatch

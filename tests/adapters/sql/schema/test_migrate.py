@@ -161,6 +161,7 @@ class TestFresh:
 
 
 class TestRefused:
+    @pytest.mark.proves("F33")
     def test_a_newer_database_is_refused_and_unchanged(self, empty: Database) -> None:
         migrate(empty)
         empty.write_now(
@@ -173,6 +174,7 @@ class TestRefused:
         assert rows(empty, VERSION) == [("9999",)]
         assert tables(empty) == before, "what is missing was not made again"
 
+    @pytest.mark.proves("F58")
     def test_a_migration_that_fails_half_way_leaves_nothing(self, empty: Database) -> None:
         """Somebody else's table has the name of one of ours."""
         empty.write_now(lambda c: c.exec_driver_sql("CREATE TABLE instance (theirs TEXT)").close())
@@ -194,6 +196,7 @@ class TestRefused:
         (tmp_path / "directory").mkdir()
         self.refuse(tmp_path / "directory")
 
+    @pytest.mark.proves("F33")
     def test_a_file_that_may_not_be_written_is_refused(self, shared: Path) -> None:
         path = shared / "gpuherd.db"
         with closing(Database(f"sqlite:///{path}")) as database:

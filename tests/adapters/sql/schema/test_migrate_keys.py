@@ -42,6 +42,7 @@ def accept(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
 
 
+@pytest.mark.proves("F58")
 async def test_instances_become_the_admin_s_and_claims_stay(old: Database) -> None:
     old.write_now(accept)
     migrate(old)

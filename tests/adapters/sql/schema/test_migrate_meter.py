@@ -81,6 +81,7 @@ async def ledger(database: Database, clock: FakeClock) -> tuple[list[CostSpan], 
     return spans, await costs.report(query, clock.now())
 
 
+@pytest.mark.proves("L11")
 async def test_what_ran_before_the_ledger_is_metered_from_the_first_look_on(old: Database) -> None:
     await asyncio.to_thread(migrate, old)
     clock = FakeClock(START + DAY)

@@ -202,6 +202,7 @@ LOOKS = st.lists(
 )
 
 
+@pytest.mark.proves("L1")
 @pytest.mark.parametrize("kind", [CostKind.GPU, CostKind.DISK])
 @given(turns=lives(), looks=LOOKS, by_us=st.booleans(), orders=st.lists(st.floats(0, 600), max_size=6))
 def test_the_error_is_always_inside_what_is_stated(kind, turns, looks, by_us, orders):
@@ -224,6 +225,7 @@ def test_the_error_is_always_inside_what_is_stated(kind, turns, looks, by_us, or
     ledger.check(life, now, kind)
 
 
+@pytest.mark.proves("L3")
 @pytest.mark.parametrize("kind", [CostKind.GPU, CostKind.DISK])
 @given(turns=lives(), looks=LOOKS, orders=st.lists(st.floats(0, 600), max_size=6))
 def test_no_second_is_in_two_spans(kind, turns, looks, orders):
@@ -286,6 +288,7 @@ def test_a_stamp_of_the_cloud_does_not_shorten_the_time_since_a_list_could_be_tr
     assert span.began == Edge(at(0), at(301))
 
 
+@pytest.mark.proves("L5")
 def test_an_unknown_word_stops_no_meter_but_widens_the_end():
     ledger = Ledger()
     ledger.look(0, 1, Phase.RUNNING)
@@ -298,6 +301,7 @@ def test_an_unknown_word_stops_no_meter_but_widens_the_end():
     assert span.ended == Edge(at(10), at(41))
 
 
+@pytest.mark.proves("L5")
 def test_missing_once_is_no_end_and_missing_twice_ends_with_the_first_list_without_it():
     ledger = Ledger()
     ledger.look(0, 1, Phase.RUNNING)
@@ -411,6 +415,7 @@ def test_a_machine_first_seen_in_its_removal_may_have_run_or_not():
     assert span.uncertainty() == cost_nano(RATES[CostKind.GPU].nano_usd, timedelta(seconds=61)) + 1
 
 
+@pytest.mark.proves("L7")
 def test_a_stopped_machine_still_pays_for_its_disk():
     ledger = Ledger()
     for second, phase in (
@@ -459,6 +464,7 @@ def test_a_machine_that_was_first_looked_at_in_its_removal_is_not_ours_to_charge
     assert ledger.spans(CostKind.GPU) == []
 
 
+@pytest.mark.proves("L6")
 @pytest.mark.parametrize("step", [3600, -3600])
 def test_a_step_of_the_clock_is_cut_out(step):
     span = CostSpan("m", CostKind.GPU, RATES[CostKind.GPU], Edge(at(0), at(2)), "pulling")

@@ -36,6 +36,7 @@ ORDER = (
 )
 
 
+@pytest.mark.proves("F18")
 @settings(deadline=None, max_examples=60)
 @given(lives, stories)
 def test_no_chapter_of_a_life_goes_backwards(life: Life, story: Story) -> None:

@@ -96,6 +96,7 @@ async def test_a_second_stop_under_another_word_is_remembered_under_it(
     assert (await api.post(path)).status_code == 409
 
 
+@pytest.mark.proves("F25")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -130,6 +131,7 @@ async def test_the_order_of_fields_and_blanks_do_not_count(api: httpx.AsyncClien
     assert (first.json()["id"], replayed(again)) == (again.json()["id"], True)
 
 
+@pytest.mark.proves("F27")
 async def test_another_key_s_word_is_another_word(api: httpx.AsyncClient, plane: Plane) -> None:
     keys = [bearer(await make_key(plane)) for _ in range(2)]
     made = [await api.post("/api/instances", json=GOOD, headers={**key, **ONE}) for key in keys]
@@ -233,6 +235,7 @@ async def test_a_word_that_is_none_is_400_everywhere(api: httpx.AsyncClient, run
     assert reply.status_code == 400
 
 
+@pytest.mark.proves("F26")
 async def test_twenty_races_of_twenty_are_twenty_instances(api: httpx.AsyncClient, herd: Herd) -> None:
     for n in range(20):
         headers = {"Idempotency-Key": f"race-{n}"}

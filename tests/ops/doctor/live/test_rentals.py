@@ -51,6 +51,7 @@ def an_offer(name: str, usd: str, *, available: bool = True) -> Offer:
     )
 
 
+@pytest.mark.proves("E8")
 async def test_what_it_rents_ends_by_itself_and_has_a_price_limit() -> None:
     transport = RecordingTransport({"id": "inst_1", "name": "x", "status": "creating"})
     async with AsyncGpuherd("http://127.0.0.1:1", "key", transport=transport) as herd:

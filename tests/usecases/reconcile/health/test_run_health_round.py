@@ -85,6 +85,7 @@ async def beside(tmp_path: Path, world: World, clock: FakeClock) -> AsyncIterato
     herd.close()
 
 
+@pytest.mark.proves("F23")
 @pytest.mark.parametrize("count", [10, 50])
 async def test_a_delete_is_sent_at_once_while_applications_hang(
     beside: BesideHerd, world: World, count: int

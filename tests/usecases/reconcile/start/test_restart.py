@@ -79,6 +79,7 @@ async def test_one_whose_answer_was_lost_is_seen_by_what_it_did(
     assert (back.usable, restarts(world)) == (True, 1)
 
 
+@pytest.mark.proves("F12")
 async def test_one_without_answer_and_effect_ends_as_unknown_and_is_not_repeated(
     herd: Herd, world: World, running: Instance
 ) -> None:

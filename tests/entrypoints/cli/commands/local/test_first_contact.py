@@ -107,6 +107,7 @@ def test_without_a_word_about_money_nothing_is_rented_and_that_is_said() -> None
     assert "--yes-spend 0.06" in result.stderr
 
 
+@pytest.mark.proves("E8")
 def test_more_than_was_agreed_is_not_spent() -> None:
     contact = FakeContact([HOLDS], usd="0.51")
     result = doctor(contact, "--live", "--yes-spend", "0.50")

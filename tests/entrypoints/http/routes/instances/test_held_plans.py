@@ -82,6 +82,7 @@ async def test_the_same_plan_again_is_the_same_instance_also_after_its_time(
     assert (await rent(api, plan_id)).json()["id"] == first.json()["id"]
 
 
+@pytest.mark.proves("A1")
 async def test_an_expired_plan_is_410(api: httpx.AsyncClient, herd: Herd) -> None:
     plan_id = (await held(api))["planId"]
     await herd.clock.sleep(600)
@@ -90,6 +91,7 @@ async def test_an_expired_plan_is_410(api: httpx.AsyncClient, herd: Herd) -> Non
     assert herd.rows(herd.tables.instance) == []
 
 
+@pytest.mark.proves("A1")
 async def test_a_plan_is_never_rented_for_more(api: httpx.AsyncClient, herd: Herd) -> None:
     planned = await held(api, maxHourlyPrice="100")
     for product in list(herd.world.catalogue.products):
@@ -131,6 +133,7 @@ async def test_a_reader_may_plan_but_not_hold(api: httpx.AsyncClient) -> None:
     assert (await plan(api, hold="yes")).json()["code"] == "INVALID_HOLD"
 
 
+@pytest.mark.proves("A1")
 async def test_twenty_at_once_rent_one_plan_once(api: httpx.AsyncClient, herd: Herd) -> None:
     plan_id = (await held(api))["planId"]
     replies = await asyncio.gather(

@@ -179,6 +179,7 @@ async def test_a_body_that_no_program_means_is_refused(
     assert herd.world.calls.total() == 0
 
 
+@pytest.mark.proves("F57")
 async def test_a_body_that_is_too_large_is_not_read_to_its_end(api: httpx.AsyncClient) -> None:
     sent = 0
 

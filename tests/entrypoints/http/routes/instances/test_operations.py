@@ -69,6 +69,7 @@ async def test_a_name_that_two_share_is_refused_with_both(api: httpx.AsyncClient
         assert len(reply.json()["details"]["candidates"]) == 2
 
 
+@pytest.mark.proves("F20")
 async def test_fifty_starts_at_once(api: httpx.AsyncClient, herd: Herd, running: Instance) -> None:
     await api.post(f"/api/instances/{running.id}/stop")
     await herd.settle(running)
@@ -79,6 +80,7 @@ async def test_fifty_starts_at_once(api: httpx.AsyncClient, herd: Herd, running:
     assert named == {operation}
 
 
+@pytest.mark.proves("F24")
 async def test_wrong_states_and_unknown_things(api: httpx.AsyncClient, herd: Herd, running: Instance) -> None:
     wrong = await api.post(f"/api/instances/{running.id}/start")
     assert (wrong.status_code, wrong.json()["code"]) == (409, "INSTANCE_NOT_STARTABLE")

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import httpx
+import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.plane import Plane
@@ -21,6 +22,7 @@ from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
 
+@pytest.mark.proves("F38")
 async def test_a_refused_key_is_shown_until_it_is_accepted_again(api: httpx.AsyncClient, herd: Herd) -> None:
     await herd.run_for(timedelta(minutes=2))
     assert (await api.get("/health")).json()["dependencies"]["novita"]["trouble"] is None
