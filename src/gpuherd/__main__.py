@@ -1,13 +1,6 @@
 """`gpuherd`: parse the command line, and build what the command needs."""
 
-# ruff: noqa: E402
 from __future__ import annotations
-
-import gc
-
-# Before anything is loaded. Nearly nothing here refers to itself in a circle, so a search for garbage seldom
-# finds any; at a start the searches took a quarter of the time.
-gc.set_threshold(20_000, 50, 100)
 
 import importlib.util
 import random
@@ -19,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.client.address import Address
 from gpuherd.client.clock import SystemClock
@@ -70,14 +62,9 @@ def serve(
     settings = _settings(needs_cloud=not simulator)
     if simulator:
         settings = settings.for_simulator()
-    path = settings.sqlite_path
-    # Before anything large is loaded: the two take about as long, and neither disturbs the other.
-    check = None if path is None else IntegrityCheck(path)
     from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
 
-    _run_or_exit(
-        lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check, role=role.value)
-    )
+    _run_or_exit(lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, role=role.value))
 
 
 def simulator(
@@ -147,7 +134,7 @@ def restore_backup(source: Path, *, force: bool) -> Restored:
 
 def migrate_database(*, check: bool) -> Migrated:
     """Bring the configured database to this version."""
-    from gpuherd.adapters.logs import configure_logs  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.adapters.logging_setup import configure_logs  # noqa: PLC0415  the client commands must start fast
     from gpuherd.ops import migrate  # noqa: PLC0415  as above
 
     # What is worth a line in a server's log is in the answer here.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
-import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -41,12 +37,8 @@ class Clock(Protocol):
         ...
 
 
-def boot_clock(platform: str) -> Callable[[], float]:
-    """Return the clock that counts while the host sleeps, or the best there is on this platform."""
-    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if platform == "linux" else time.monotonic
-
-
-_boottime = boot_clock(sys.platform)
+# macOS has no clock that counts while the host sleeps; its monotonic clock takes the place.
+_BOOT_CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
 
 def host_boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
@@ -67,47 +59,17 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        return _boottime()
+        return time.clock_gettime(_BOOT_CLOCK)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-RANDOM_BUFFER_BYTES = 4096
 ID_RANDOM_BITS = 80
 
+# Jitter and simulation draw from one of these, handed in, so that a seed repeats a run.
 Random = random.Random
-"""Jitter and simulation draw from one of these, handed in, so that a seed repeats a run."""
-
-
-class BufferedSystemRandom(random.SystemRandom):
-    """The system's own chance, fetched in large pieces: ids are drawn several times for each request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._buffer, self._used = b"", 0
-        self._tens: Iterator[tuple[bytes]] = iter(())
-
-    def getrandbits(self, k: int, /) -> int:
-        if k == ID_RANDOM_BITS:
-            # An iterator of the standard library gives no two threads the same.
-            (drawn,) = next(self._tens, None) or self._more_tens()
-            return int.from_bytes(drawn, "big")
-        size = (k + 7) // 8
-        # No two threads may get the same bytes.
-        with self._lock:
-            if self._used + size > len(self._buffer):
-                self._buffer, self._used = os.urandom(max(RANDOM_BUFFER_BYTES, size)), 0
-            drawn = self._buffer[self._used : self._used + size]
-            self._used += size
-        return int.from_bytes(drawn, "big") >> (size * 8 - k)
-
-    def _more_tens(self) -> tuple[bytes]:
-        tens = struct.iter_unpack("10s", os.urandom(RANDOM_BUFFER_BYTES // 10 * 10))
-        first: tuple[bytes] = next(tens)
-        self._tens = tens
-        return first
+SystemRandom = random.SystemRandom
 
 
 class Ids:
@@ -129,12 +91,11 @@ class Ids:
             # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were
             # made.
             number = self._last = max(fresh, self._last + 1)
-        return prefix + _ulid(number)
+        return prefix + _digits(number, ULID_LENGTH)
 
     def nonce(self) -> str:
         """Return six characters, 30 bits of chance: two processes do not draw the same."""
-        drawn = self._nonces.getrandbits(30)
-        return "".join([_PAIRS[(drawn >> shift) & 1023] for shift in (20, 10, 0)])
+        return _digits(self._nonces.getrandbits(30), 6)
 
     def secret_nonce(self) -> str:
         """Return 256 bits of chance in hexadecimal: the part of a secret that nobody can guess."""
@@ -159,26 +120,8 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 # The digits that `int` knows, and a table that leaves nothing of a ULID.
 _BASE_32 = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _NOTHING = dict.fromkeys(map(ord, _ALPHABET))
-# Two digits at a time: ids are made several times for each request.
-_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_40_BITS = (1 << 40) - 1
 
 
-@lru_cache(maxsize=16)
-def _time_digits(millis: int) -> str:
-    pairs = _PAIRS
-    return (
-        f"{pairs[millis >> 40]}{pairs[millis >> 30 & 1023]}{pairs[millis >> 20 & 1023]}"
-        f"{pairs[millis >> 10 & 1023]}{pairs[millis & 1023]}"
-    )
-
-
-def _ulid(number: int) -> str:
-    # In three parts, because small numbers are shifted faster, and several ids are made in a millisecond.
-    time, high, low = number >> ID_RANDOM_BITS, number >> 40 & _40_BITS, number & _40_BITS
-    pairs = _PAIRS
-    return (
-        f"{_time_digits(time)}"
-        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
-        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
-    )
+def _digits(number: int, length: int) -> str:
+    """Return a number in base 32, most significant digit first."""
+    return "".join([_ALPHABET[number >> shift & 31] for shift in range(5 * (length - 1), -1, -5)])

@@ -59,6 +59,19 @@ async def test_a_taken_port_is_said_plainly(tmp_path: Path, server: Server) -> N
     assert "Traceback" not in said
 
 
+async def test_a_log_on_a_full_device_disturbs_no_rental(
+    tmp_path: Path, novita: Novita, hooks: Receiver
+) -> None:
+    server = Server(tmp_path, novita)
+    server.process.log = Path("/dev/full")
+    await server.start()
+    try:
+        _, made = await server.call("POST", "/api/instances", _wish("job", hooks.url))
+        assert (await server.until_settled(made["id"]))["status"] == "running"
+    finally:
+        await server.process.end()
+
+
 @pytest.mark.proves("F28")
 async def test_two_processes_on_one_database_are_refused(tmp_path: Path, server: Server) -> None:
     settings = {

@@ -8,18 +8,16 @@ from starlette.types import ASGIApp
 
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.http.middleware.limit_requests import BODY_TIMEOUT_S
-from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.lazy_pages import LazyPages
 
 
 def build_application(
     plane: Plane,
-    request_logger: RequestLogger = log_request,
     *,
     body_timeout_s: float = BODY_TIMEOUT_S,
     worker: bool = False,
 ) -> ASGIApp:
     """Return the application for one plane; of a worker, what tells how it is."""
     pages = partial(LazyPages, plane)
-    return build_app(plane, pages, request_logger, body_timeout_s=body_timeout_s, worker=worker)
+    return build_app(plane, pages, body_timeout_s=body_timeout_s, worker=worker)

@@ -22,7 +22,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gpuherd.bootstrap.application import build_application
 from gpuherd.clock import Clock, Ids
 from gpuherd.entrypoints.http.middleware.limit_requests import BODY_TIMEOUT_S, HEAD_MAX_BYTES
-from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import HeadersTooLarge, problem_of, problem_response
 from gpuherd.entrypoints.request_context import RequestContext, current_request
@@ -171,16 +170,13 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self,
         service: HasPlane,
-        request_logger: RequestLogger | None = None,
         limits: ConnectionLimits | None = None,
         *,
         worker: bool = False,
     ):
         limits = limits or fit_to_file_limit(ConnectionLimits())
         plane = service.plane
-        app = build_application(
-            plane, request_logger or log_request, body_timeout_s=limits.body_s, worker=worker
-        )
+        app = build_application(plane, body_timeout_s=limits.body_s, worker=worker)
         super().__init__(guarded_config(app, limits, plane.clock, plane.ids))
         self._feed, self._logs = plane.events.feed, plane.read_log
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -18,15 +17,12 @@ from pathlib import Path
 
 import structlog
 
-from gpuherd.adapters.logs import configure_logs
+from gpuherd.adapters.logging_setup import configure_logs
 from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock
-from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.bootstrap.stall_watchdog import StallWatchdog
-from gpuherd.bootstrap.wait_for_database import wait_for_database
-from gpuherd.clock import BufferedSystemRandom, Clock, SystemClock
+from gpuherd.clock import Clock, SystemClock, SystemRandom
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import SIMULATOR
 from gpuherd.entrypoints.request_context import add_request_ids
@@ -36,7 +32,6 @@ from gpuherd.usecases.replicas.registry import ALL, WORKER
 log = structlog.get_logger()
 
 SIMULATOR_KEY = Secret("sk_simulated")
-THREAD_SWITCH_INTERVAL_S = 0.002
 SIMULATOR_STATE_FILE = "simulator.json"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -98,11 +93,10 @@ async def running_service(
     *,
     simulator: bool,
     speed: float = 1.0,
-    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> AsyncIterator[Service]:
     """Build, start and in the end stop a service, on the real cloud or on a simulated one."""
-    rng = BufferedSystemRandom()
+    rng = SystemRandom()
     if settings.sqlite_path is None:
         # Several machines write into one database, and compare what they have written.
         clock = DatabaseClock(clock)
@@ -115,8 +109,7 @@ async def running_service(
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, rng)
         else:
             raise CannotStart(NO_NOVITA_KEY)
-        await wait_for_database(settings, clock)
-        service = await build_service(settings, link, clock, rng, check, role)
+        service = await build_service(settings, link, clock, rng, role)
         try:
             await service.start()
             yield service
@@ -124,9 +117,7 @@ async def running_service(
             await service.stop()
 
 
-async def serve(
-    settings: Settings, *, simulator: bool, speed: float, check: IntegrityCheck | None, role: str
-) -> None:
+async def serve(settings: Settings, *, simulator: bool, speed: float, role: str) -> None:
     """Serve until a signal ends it."""
     if role != ALL and settings.sqlite_path is not None:
         raise CannotStart(
@@ -139,7 +130,7 @@ async def serve(
             "(16 characters or more) first, so that you know who can get in"
         )
     key = admin_key(settings.data_dir, settings.admin_key)
-    request_logger = configure_logs(
+    configure_logs(
         settings.log_level,
         [
             key,
@@ -152,18 +143,15 @@ async def serve(
     )
     with (
         exit_on_sigterm(),
-        StallWatchdog(SystemClock()),
         bound_socket(settings.host, settings.port) as listener,
     ):
         async with running_service(
-            settings, SystemClock(), simulator=simulator, speed=speed, check=check, role=role
+            settings, SystemClock(), simulator=simulator, speed=speed, role=role
         ) as service:
             # Background work runs while the HTTP server is still being loaded.
             http_server = await asyncio.to_thread(importlib.import_module, "gpuherd.bootstrap.http_server")
-            server = http_server.HttpServer(service, request_logger, worker=role == WORKER)
+            server = http_server.HttpServer(service, worker=role == WORKER)
             server.handle_signals()
-            # What is loaded by now stays: each search for garbage that went through it stopped us for 0.1 s.
-            gc.freeze()
             _print_banner(settings, simulator=simulator)
             await server.serve(sockets=[listener])
 
@@ -206,16 +194,11 @@ def _print_banner(settings: Settings, *, simulator: bool) -> None:
     )
 
 
-def run_serve(
-    settings: Settings, *, simulator: bool, speed: float, check: IntegrityCheck | None, role: str
-) -> None:
-    """Block until the service has ended. `check` of the database was begun by the caller."""
+def run_serve(settings: Settings, *, simulator: bool, speed: float, role: str) -> None:
+    """Block until the service has ended."""
     # Whatever is written from here on is for this user only.
     os.umask(0o077)
-    # The writer lets go of the interpreter at each statement, and must not wait too long to get it back. Each
-    # change of hands costs both of them, though: at 0.2 ms a create takes 15 % more than at 2 ms.
-    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     import uvloop  # noqa: PLC0415  no other command needs it
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings, simulator=simulator, speed=speed, check=check, role=role))
+        runner.run(serve(settings, simulator=simulator, speed=speed, role=role))

@@ -19,7 +19,6 @@ from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.adapters.webhooks.smtp import SmtpMailer
@@ -33,7 +32,7 @@ from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.traces import open_traces
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
-from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random, host_boot_id
+from gpuherd.clock import Clock, Ids, Random, SystemRandom, host_boot_id
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
@@ -141,17 +140,16 @@ async def build_service(
     link: CloudLink,
     clock: Clock,
     rng: Random | None = None,
-    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
-    rng = rng or BufferedSystemRandom()
+    rng = rng or SystemRandom()
     ids = Ids(clock, rng)
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
     traces = open_traces(settings, clock, rng, ids)
     link.set_tracer(traces.tracer)
-    stores = await open_stores(settings, link, clock, ids, meter, traces.tracer, check, role)
+    stores = await open_stores(settings, link, clock, ids, meter, traces.tracer, role)
     # One for both: to read the authorities' certificates takes a moment.
     tls = strict_tls()
     webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock, tls=tls)

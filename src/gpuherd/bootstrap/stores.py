@@ -47,7 +47,6 @@ from gpuherd.adapters.sql.postgres.server_history import SKIP_EVENT_NUMBERS
 from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock, database_time
 from gpuherd.adapters.sql.replicas.shared_limits import SqlSharedLimits
 from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
@@ -99,7 +98,6 @@ async def open_stores(
     ids: Ids,
     meter: Meter,
     tracer: Tracer,
-    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Stores:
     """Open and migrate the database, and take over what an earlier process left in it.
@@ -108,7 +106,7 @@ async def open_stores(
     """
     lock = _lock_database(settings)
     database = Database(settings.database, readers=settings.database_connections)
-    migrate(database, check)
+    migrate(database)
     flags = SqlFlags(database)
     installation = flags.ensure("installation", secrets.token_hex(4))
     renewal_loops = await _follow_database_clock(database, clock)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gpuherd.adapters.logs import configure_logs
+from gpuherd.adapters.logging_setup import configure_logs
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.http_server import HttpServer
 from gpuherd.bootstrap.serve import bound_socket, running_service

@@ -271,6 +271,7 @@ class TestSave:
         again = await store.instance_leases.save(saved, Change(saved.instance))
         assert again.instance.version == 2
 
+    @pytest.mark.proves("F56")
     async def test_a_turn_that_was_lost_writes_nothing(self, store: Store) -> None:
         lost = await acquire(store)
         await store.clock.advance(LEASE_TERM.total_seconds())

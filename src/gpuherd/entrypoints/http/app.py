@@ -22,7 +22,6 @@ from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
 from gpuherd.entrypoints.http.middleware.limit_requests import LimitRequests
 from gpuherd.entrypoints.http.middleware.request_context import RequestContextMiddleware
-from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.tracing import TracingMiddleware
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
@@ -83,7 +82,6 @@ ROUTE_MODULES = (
 def build_app(
     plane: Plane,
     build_pages: Callable[[OpenApiDocument], ASGIApp],
-    request_logger: RequestLogger,
     *,
     body_timeout_s: float,
     worker: bool,
@@ -123,7 +121,7 @@ def build_app(
     if worker:
         guarded = WorkerOnlyMiddleware(guarded)
     outermost: ASGIApp = RequestContextMiddleware(
-        guarded, plane.clock, plane.ids, plane.meter, request_logger, body_timeout_s
+        guarded, plane.clock, plane.ids, plane.meter, body_timeout_s
     )
     return LimitRequests(TracingMiddleware(outermost, plane.tracer) if plane.tracer.is_on else outermost)
 

@@ -1,15 +1,8 @@
-"""Reads a SQLite file through before it is trusted.
-
-With many instances that takes a good part of a second, in which Python is not needed: so it is done in a
-thread, while the rest of the program is still being loaded. Hence only the standard library here.
-"""
+"""Read a SQLite file through before gpuherd trusts it."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from contextlib import closing
-from pathlib import Path
 
 # What money depends on: better to refuse now than to meet a hole in the middle of a pass.
 CHECKED_TABLES = ("instance", "attempt")
@@ -29,29 +22,3 @@ def find_damage(connection: sqlite3.Connection) -> str | None:
         if table in there and not all(row[0] for row in connection.execute(query)):
             return f"a row of {table} makes no sense"
     return None
-
-
-class IntegrityCheck:
-    """`find_damage` on a connection of its own, begun at once and asked for later."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._problem: str | None = None
-        self._finished = False
-        self._thread = threading.Thread(target=self._run, name="gpuherd-check", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            if self._path.exists():
-                with closing(sqlite3.connect(self._path)) as connection:
-                    self._problem = find_damage(connection)
-            self._finished = True
-        except (sqlite3.Error, UnicodeDecodeError):
-            # The start itself meets the same error, and reports it.
-            return
-
-    def wait(self) -> tuple[bool, str | None]:
-        """Return whether the file could be read to its end, and what is wrong with it."""
-        self._thread.join()
-        return self._finished, self._problem

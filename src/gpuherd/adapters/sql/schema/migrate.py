@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable, as_unavailable
-from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck, find_damage
+from gpuherd.adapters.sql.schema.integrity_check import find_damage
 from gpuherd.adapters.sql.schema.readable_by import readable_by
 
 log = structlog.get_logger()
@@ -29,10 +29,10 @@ TABLE_LOCK_LIMIT = "30s"
 HEAD = "0027"
 
 
-def migrate(database: Database, check: IntegrityCheck | None = None) -> None:
-    """Check the database and run the migrations that it lacks. `check` is one that was begun earlier."""
+def migrate(database: Database) -> None:
+    """Check the database and run the migrations that it lacks."""
     try:
-        database.migrate_with(lambda connection: _upgrade(connection, check))
+        database.migrate_with(_upgrade)
     except UnicodeDecodeError as error:
         # The driver cannot even read the reason why SQLite does not like the file.
         raise _damaged("it holds bytes that are no text") from error
@@ -40,9 +40,9 @@ def migrate(database: Database, check: IntegrityCheck | None = None) -> None:
         raise DatabaseUnusable(f"{_where(database)} cannot be opened: {as_unavailable(error)}") from error
 
 
-def _upgrade(connection: sa.Connection, check: IntegrityCheck | None) -> None:
+def _upgrade(connection: sa.Connection) -> None:
     if connection.dialect.name == "sqlite":
-        _refuse_damaged(connection, check)
+        _refuse_damaged(connection)
     else:
         # Two replicas that start together must not migrate together.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
@@ -71,10 +71,8 @@ def _accept_later(connection: sa.Connection, current: str) -> None:
     log.warning("database.schema_is_later", schema=current, known=HEAD, readable_by=needed)
 
 
-def _refuse_damaged(connection: sa.Connection, check: IntegrityCheck | None) -> None:
-    finished, problem = (False, None) if check is None else check.wait()
-    if not finished:
-        problem = find_damage(cast(sqlite3.Connection, connection.connection.dbapi_connection))
+def _refuse_damaged(connection: sa.Connection) -> None:
+    problem = find_damage(cast(sqlite3.Connection, connection.connection.dbapi_connection))
     if problem is not None:
         raise _damaged(problem)
 

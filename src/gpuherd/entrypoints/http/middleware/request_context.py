@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.http.middleware.limit_requests import check_head, limited_receive
-from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.problems import (
     problem_of,
     problem_response,
@@ -42,7 +41,6 @@ class RequestContextMiddleware:
         clock: Clock,
         ids: Ids,
         meter: Meter,
-        request_logger: RequestLogger,
         body_timeout_s: float,
     ):
         self._app = app
@@ -50,7 +48,6 @@ class RequestContextMiddleware:
         self._clock = clock
         self._ids = ids
         self._meter = meter
-        self._request_logger = request_logger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,14 +74,14 @@ class RequestContextMiddleware:
             took_s = self._clock.monotonic() - started_s
             method, status = scope["method"], reply.status
             self._meter.request(route_of(scope), method, status, took_s)
-            self._request_logger(
-                method,
-                scope["path"],
-                status,
-                round(took_s * 1000, 3),
-                request_id,
-                context.correlation_id,
-                at,
+            log.info(
+                "http.request",
+                method=method,
+                path=scope["path"],
+                status=status,
+                duration_ms=round(took_s * 1000, 3),
+                request_id=request_id,
+                correlation_id=context.correlation_id,
             )
             current_request.reset(token)
 
