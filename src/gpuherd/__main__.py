@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.client.address import Address
-from gpuherd.client.clock import SystemClock
-from gpuherd.client.errors import BadConfiguration
+from gpuherd.client.client_connection import SystemClock
+from gpuherd.client.client_errors import BadConfiguration
+from gpuherd.client.server_address import Address
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.config import Configuration, config_command

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuherd.client import AsyncGpuherd, BadConfiguration, Gpuherd
-from gpuherd.client.address import Address, find_server
+from gpuherd.client.server_address import Address, find_server
 from gpuherd.settings_loading import AddressInvalid, find_server_address
 
 KEY = "ghk_canary_admin_key_of_this_machine"

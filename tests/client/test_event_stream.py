@@ -13,7 +13,7 @@ import pytest
 
 from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.client import AsyncGpuherd, Gpuherd, LiveEvent, NotFound, Unauthorized, UnexpectedReply
-from gpuherd.client.errors import GpuherdError
+from gpuherd.client.client_errors import GpuherdError
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.instances import Change
 from gpuherd.usecases.events.event_stream import EventFeed

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuherd.client import ConnectionFailed, GpuherdError, Instance, InstanceFailed, NotFound, WaitTimedOut
-from gpuherd.client.models.instance import Operation
-from gpuherd.client.waiting import outcome_of
+from gpuherd.client.follow_instance import outcome_of
+from gpuherd.contract.operation import Operation
 from tests.client.support.server import (
     STILL,
     AnyClient,

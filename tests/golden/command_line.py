@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from typer import rich_utils
 
 from gpuherd.__main__ import application
-from gpuherd.client.address import address_of
+from gpuherd.client.server_address import address_of
 from gpuherd.entrypoints.cli.render import progress
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 from tests.entrypoints.http.conftest import KEY

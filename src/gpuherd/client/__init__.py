@@ -1,11 +1,9 @@
-"""The Python client: `Gpuherd` waits for each answer, `AsyncGpuherd` is awaited; both have the same verbs."""
+"""The Python client: `Gpuherd` waits for each answer, `AsyncGpuherd` is awaited. Both have the same verbs."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from gpuherd.client.errors import (
+from gpuherd.client.access_resources import NewKey, NewSecret, WebhookSecret
+from gpuherd.client.async_client import AsyncGpuherd, TemplateFields
+from gpuherd.client.client_connection import Items, Page
+from gpuherd.client.client_errors import (
     ApiError,
     BadConfiguration,
     Conflict,
@@ -28,64 +26,23 @@ from gpuherd.client.errors import (
     WaitTimedOut,
     WebhookInvalid,
 )
-from gpuherd.client.models.access import (
-    ApiKey,
-    AuditEntry,
-    Delivery,
-    NewKey,
-    NewSecret,
-    OwnKey,
-    SecretName,
-    SecretRemoved,
-    SecretsRotated,
-    WebhookEndpoint,
-    WebhookSecret,
-    WebhookTest,
-)
-from gpuherd.client.models.account import (
-    CloudTrust,
-    Comprehensive,
-    Creates,
-    Health,
-    Orphan,
-    Orphans,
-    Prewarm,
-    PrewarmQuota,
-    Product,
-    Region,
-    RegistryAuth,
-    Sync,
-    Template,
-    Volume,
-    WebhookEvent,
-)
-from gpuherd.client.models.costs import (
-    Balance,
-    Bill,
-    BillLine,
-    Budget,
-    BudgetScope,
-    CostGroup,
-    Costs,
-    Leftover,
-    Leftovers,
-)
-from gpuherd.client.models.instance import (
-    Accepted,
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.client.webhook_verification import WebhookEvent, verify_webhook
+from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
+from gpuherd.contract.access import ApiKey, AuditEntry, OwnKey, SecretName, SecretRemoved, SecretsRotated
+from gpuherd.contract.budget import Budget, BudgetScope
+from gpuherd.contract.catalogue import Prewarm, PrewarmQuota, Product, Region, RegistryAuth, Template, Volume
+from gpuherd.contract.costs import Balance, Bill, BillLine, CostGroup, Costs, Leftover, Leftovers
+from gpuherd.contract.event import Event, EventPage, LiveEvent
+from gpuherd.contract.instance import Comprehensive, Failure, Instance, LeaseChanged, PortMapping
+from gpuherd.contract.job import Job, JobStats
+from gpuherd.contract.operation import Accepted, Operation
+from gpuherd.contract.orphan import Orphan, Orphans
+from gpuherd.contract.plan import HeldPlan, Plan, PlannedOffer, PlanReason, RefusedOffer
+from gpuherd.contract.service import CloudTrust, Creates, Health, Sync
+from gpuherd.contract.webhook import Delivery, WebhookEndpoint, WebhookTest
+from gpuherd.contract.why import (
     Attempt,
-    Event,
-    EventPage,
-    Failure,
-    Instance,
-    Job,
-    JobStats,
-    LeaseChanged,
-    LiveEvent,
-    Operation,
-    PortMapping,
-)
-from gpuherd.client.models.plan import HeldPlan, Plan, PlannedOffer, PlanReason, RefusedOffer
-from gpuherd.client.models.why import (
     Considered,
     LineageMember,
     RankedOffer,
@@ -94,22 +51,6 @@ from gpuherd.client.models.why import (
     Waiting,
     Why,
 )
-from gpuherd.client.paging import Items, Page
-from gpuherd.client.resources.images import TemplateFields
-from gpuherd.client.sync_client import Gpuherd
-from gpuherd.client.webhook import verify_webhook
-from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
-
-if TYPE_CHECKING:
-    from gpuherd.client.async_client import AsyncGpuherd
-else:
-
-    def __getattr__(name: str) -> Any:
-        # aiohttp takes longer to load than everything else here, and only the asynchronous client needs it.
-        if name == "AsyncGpuherd":
-            return import_module("gpuherd.client.async_client").AsyncGpuherd
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "Accepted",

@@ -1,133 +1,73 @@
-"""`AsyncGpuherd`: the same client for programs that do other things meanwhile."""
+"""`AsyncGpuherd`: the client for asyncio, and the implementation of the blocking client."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
-from gpuherd.client.address import Address, find_server
-from gpuherd.client.clock import Clock, SystemClock
-from gpuherd.client.effects import Effect, Effects, Pause, Send, run_async
-from gpuherd.client.methods import AsyncExecutor, AsyncResource
-from gpuherd.client.models.instance import Instance
-from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import (
-    AuditMethods,
-    DeliveryMethods,
-    EndpointMethods,
-    KeyMethods,
-    SecretMethods,
-    WebhookMethods,
+from gpuherd.client.access_resources import AsyncAudit, AsyncKeys, AsyncSecrets, AsyncWebhooks
+from gpuherd.client.account_resources import (
+    AsyncBudgets,
+    AsyncCloud,
+    AsyncCosts,
+    AsyncOrphans,
+    AsyncPrewarms,
+    AsyncRegistry,
+    AsyncVolumes,
 )
-from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
-from gpuherd.client.resources.budgets import BudgetMethods
-from gpuherd.client.resources.costs import CostMethods
-from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
-from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
-from gpuherd.client.resources.prewarms import PrewarmMethods
-from gpuherd.client.resources.volumes import VolumeMethods
-from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
-from gpuherd.client.streams.streaming import (
-    AsyncStream,
-    OpenStream,
-    ReadChunk,
-    StreamEffects,
-    StreamStep,
-    run_stream_async,
+from gpuherd.client.client_connection import DEFAULT_RETRIES, Clock, Connection, Items, decode, without_none
+from gpuherd.client.client_transport import (
+    USER_AGENT,
+    AiohttpTransport,
+    Json,
+    Request,
+    Transport,
+    get,
+    path_segment,
 )
-from gpuherd.client.transport.async_transport import AiohttpTransport
-from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
-from gpuherd.client.waiting import OnProgress
-from gpuherd.client.wish import Wish
+from gpuherd.client.follow_instance import HISTORY, OnBreak, OnProgress, OnResume, follow_events
+from gpuherd.client.instance_resources import (
+    PAGE_SIZE,
+    WAIT_S,
+    AsyncInstances,
+    AsyncJobs,
+    AsyncOperations,
+    InstanceRef,
+    id_or_name,
+)
+from gpuherd.client.rental import Release, Rental, rental_terms
+from gpuherd.client.server_address import Address, find_server
+from gpuherd.client.wish import Wish, create_body
+from gpuherd.contract.catalogue import Product, Region, Template, TemplateRemoved
+from gpuherd.contract.codec.values import camel
+from gpuherd.contract.event import EventPage, LiveEvent
+from gpuherd.contract.instance import Comprehensive, Instance
+from gpuherd.contract.plan import HeldPlan, Plan
+from gpuherd.contract.service import Creates, Health, Sync
 from gpuherd.domain.access.secret import Secret
 
-T = TypeVar("T")
+TIMEOUT_S = 30.0
+# A plan waits for the cloud's catalogue, unlike a create.
+PLAN_TIMEOUT_S = 60.0
 
 
-class AsyncTransport(Protocol):
-    """Carries requests to the server."""
+class TemplateFields(TypedDict, total=False):
+    """The optional fields of a template."""
 
-    async def send(self, request: Request) -> Reply: ...
-
-    async def listen(self, request: Request) -> AsyncStream: ...
-
-    async def close(self) -> None: ...
-
-
-class AsyncInstances(InstanceMethods, AsyncResource):
-    """`herd.instances`."""
+    registry_auth_id: str | None
+    command: str | None
+    ports: Sequence[str] | None
+    # The cloud stores these in the clear. gpuherd never returns them.
+    envs: dict[str, str] | None
+    rootfs_size: int | None
+    min_cuda_version: str | None
 
 
-class AsyncOperations(OperationMethods, AsyncResource):
-    """`herd.operations`."""
-
-
-class AsyncJobs(JobMethods, AsyncResource):
-    """`herd.jobs`."""
-
-
-class AsyncCloud(CloudMethods, AsyncResource):
-    """`herd.cloud`."""
-
-
-class AsyncBudgets(BudgetMethods, AsyncResource):
-    """`herd.budgets`."""
-
-
-class AsyncCostLedger(CostMethods, AsyncResource):
-    """`herd.costs`."""
-
-
-class AsyncVolumeStore(VolumeMethods, AsyncResource):
-    """`herd.volumes`."""
-
-
-class AsyncPrewarmTasks(PrewarmMethods, AsyncResource):
-    """`herd.prewarms`."""
-
-
-class AsyncRegistry(RegistryMethods, AsyncResource):
-    """`herd.registry`."""
-
-
-class AsyncOrphanLedger(OrphanMethods, AsyncResource):
-    """`herd.orphans`."""
-
-
-class AsyncSecrets(SecretMethods, AsyncResource):
-    """`herd.secrets`."""
-
-
-class AsyncKeys(KeyMethods, AsyncResource):
-    """`herd.keys`."""
-
-
-class AsyncAuditLog(AuditMethods, AsyncResource):
-    """`herd.audit`."""
-
-
-class AsyncEndpoints(EndpointMethods, AsyncResource):
-    """`herd.webhooks.endpoints`."""
-
-
-class AsyncDeliveries(DeliveryMethods, AsyncResource):
-    """`herd.webhooks.deliveries`."""
-
-
-class AsyncWebhooks(WebhookMethods, AsyncResource):
-    """`herd.webhooks`."""
-
-    def __init__(self, caller: RetryingCaller, executor: AsyncExecutor) -> None:
-        super().__init__(caller, executor)
-        self.endpoints = AsyncEndpoints(caller, executor)
-        self.deliveries = AsyncDeliveries(caller, executor)
-
-
-class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
+class AsyncGpuherd:
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
     Belongs to one event loop. Close it, or use it as a context manager.
@@ -137,36 +77,38 @@ class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
         self,
         url: str | Address | None = None,
         key: str | Secret | None = None,
-        timeout_s: float = 30,
+        timeout_s: float = TIMEOUT_S,
         *,
         max_retries: int = DEFAULT_RETRIES.tries - 1,
         user_agent: str = USER_AGENT,
-        transport: AsyncTransport | None = None,
+        transport: Transport | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        clock = clock or SystemClock()
         address = url if isinstance(url, Address) else find_server(url, key)
         self.url = address.url
-        self._transport = transport or AiohttpTransport(address, user_agent)
-        retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
-        caller = RetryingCaller(clock, rng or random.SystemRandom(), timeout_s, retries)
-        executor = _Executor(self._transport, clock)
-        super().__init__(caller, executor)
-        self.instances = AsyncInstances(caller, executor)
-        self.operations = AsyncOperations(caller, executor)
-        self.jobs = AsyncJobs(caller, executor)
-        self.cloud = AsyncCloud(caller, executor)
-        self.costs = AsyncCostLedger(caller, executor)
-        self.budgets = AsyncBudgets(caller, executor)
-        self.volumes = AsyncVolumeStore(caller, executor)
-        self.registry = AsyncRegistry(caller, executor)
-        self.prewarms = AsyncPrewarmTasks(caller, executor)
-        self.orphans = AsyncOrphanLedger(caller, executor)
-        self.keys = AsyncKeys(caller, executor)
-        self.secrets = AsyncSecrets(caller, executor)
-        self.audit = AsyncAuditLog(caller, executor)
-        self.webhooks = AsyncWebhooks(caller, executor)
+        connection = Connection(
+            transport or AiohttpTransport(address, user_agent),
+            timeout_s,
+            retries=replace(DEFAULT_RETRIES, tries=1 + max_retries),
+            clock=clock,
+            rng=rng,
+        )
+        self._connection = connection
+        self.instances = AsyncInstances(connection)
+        self.operations = AsyncOperations(connection)
+        self.jobs = AsyncJobs(connection)
+        self.cloud = AsyncCloud(connection)
+        self.costs = AsyncCosts(connection)
+        self.budgets = AsyncBudgets(connection)
+        self.volumes = AsyncVolumes(connection)
+        self.registry = AsyncRegistry(connection)
+        self.prewarms = AsyncPrewarms(connection)
+        self.orphans = AsyncOrphans(connection)
+        self.keys = AsyncKeys(connection)
+        self.secrets = AsyncSecrets(connection)
+        self.audit = AsyncAudit(connection)
+        self.webhooks = AsyncWebhooks(connection)
 
     def rent(
         self,
@@ -182,10 +124,10 @@ class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
     ) -> AsyncRented:
         """Rent for the length of an `async with`: usable inside, released after it, whatever happens.
 
-        `keep_on_error` leaves it running when an `Exception` ends the block; a cancellation releases it.
+        `keep_on_error` keeps it when an `Exception` ends the block. A cancellation releases it.
         """
-        terms = terms_of(
-            self._caller,
+        terms = rental_terms(
+            self._connection,
             name,
             product_name,
             template_id,
@@ -195,11 +137,133 @@ class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
             release=release,
             keep_on_error=keep_on_error,
         )
-        return AsyncRented(Rental(self._caller, terms), self._executor)
+        return AsyncRented(Rental(self._connection, terms))
+
+    async def plan(
+        self,
+        product_name: str | Sequence[str],
+        template_id: str | int | None = None,
+        *,
+        name: str | None = None,
+        hold: bool = False,
+        **wish: Unpack[Wish],
+    ) -> Plan:
+        """Return what a create like this would try, in which order and at what price. Nothing is rented.
+
+        With `hold` a plan that fits has a `plan_id`: `instances.rent_plan` rents it once, and never for more.
+        """
+        body = create_body(name, product_name, template_id, wish) | ({"hold": True} if hold else {})
+        timeout_s = max(self._connection.timeout_s, PLAN_TIMEOUT_S)
+        request = Request("POST", "/api/plans", body=body, is_read_only=True, timeout_s=timeout_s)
+        return decode(Plan, await self._connection.call(request))
+
+    async def held_plan(self, plan_id: str) -> HeldPlan:
+        """Return a held plan: what it rents, at what price, until when."""
+        return await self._connection.get(HeldPlan, f"/api/plans/{path_segment(plan_id)}")
+
+    async def products(
+        self, product_name: str | None = None, *, billing_mode: Literal["spot", "onDemand"] | None = None
+    ) -> Items[Product]:
+        """Return what can be rented, with price and stock in each region."""
+        return await self._connection.items(
+            Product, "products", "/api/products", productName=product_name, billingMode=billing_mode
+        )
+
+    async def templates(self) -> Items[Template]:
+        """Return the templates: what can run on a machine."""
+        return await self._connection.items(Template, "templates", "/api/templates")
+
+    async def template(self, template_id: str | int) -> Template:
+        """Return one template."""
+        return await self._connection.get(Template, _template_path(template_id))
+
+    async def create_template(self, name: str, image_url: str, **more: Unpack[TemplateFields]) -> Template:
+        """Make a template of the account; for admins. `Conflict` (TEMPLATE_EXISTS) if its name is taken."""
+        body = _template_body(name, image_url, more)
+        return await self._connection.change(Template, "POST", "/api/templates", body)
+
+    async def change_template(
+        self,
+        template: str | int | Template,
+        *,
+        name: str | None = None,
+        image_url: str | None = None,
+        **more: Unpack[TemplateFields],
+    ) -> Template:
+        """Change what is given; for admins. Running machines are not touched."""
+        body = _template_body(name, image_url, more)
+        return await self._connection.change(Template, "PATCH", _template_path(template), body)
+
+    async def delete_template(self, template: str | int | Template) -> TemplateRemoved:
+        """Delete a template of the account; for admins."""
+        return await self._connection.change(TemplateRemoved, "DELETE", _template_path(template))
+
+    async def regions(self) -> Items[Region]:
+        """Return the regions with all their names."""
+        return await self._connection.items(Region, "regions", "/api/regions")
+
+    async def comprehensive(
+        self, *, include_novita_only: bool = True, sync_local_state: bool = False
+    ) -> Comprehensive:
+        """Return gpuherd's instances merged with all machines of the account."""
+        return await self._connection.get(
+            Comprehensive,
+            "/api/instances/comprehensive",
+            includeNovitaOnly=include_novita_only,
+            syncLocalState=sync_local_state,
+        )
+
+    async def sync(self) -> Sync:
+        """Let the server list the cloud now."""
+        return await self._connection.change(Sync, "POST", "/api/sync")
+
+    async def creates(self) -> Creates:
+        """Return whether the server rents machines, and why not."""
+        return await self._connection.get(Creates, "/api/creates")
+
+    async def resume_creates(self) -> Creates:
+        """Let the server rent machines again, after a person has looked into the reason."""
+        return await self._connection.change(Creates, "POST", "/api/creates/resume")
+
+    def events(
+        self,
+        instance: InstanceRef | None = None,
+        *,
+        type: str | None = None,
+        since: int | None = None,
+        on_break: OnBreak | None = None,
+        on_resume: OnResume | None = None,
+    ) -> AsyncGenerator[LiveEvent, None]:
+        """Return events as they happen, without an end: of one instance, or of all that the key may see.
+
+        With `since`, the id of an event, it begins behind that event. After a break it connects again and
+        misses nothing: `on_break` is called when the stream breaks, `on_resume` when it is back.
+        """
+        wanted = None if instance is None else id_or_name(instance)
+        return follow_events(self._connection, wanted, type, since, on_break, on_resume)
+
+    async def history(
+        self,
+        instance: InstanceRef | None = None,
+        *,
+        type: str | None = None,
+        since: int | None = None,
+        limit: int = PAGE_SIZE,
+    ) -> EventPage:
+        """Return the latest events, newest first; with `since` those after that event, oldest first."""
+        wanted = None if instance is None else id_or_name(instance)
+        return await self._connection.get(
+            EventPage, HISTORY, instance=wanted, type=type, limit=limit, lastEventId=since
+        )
+
+    async def health(self) -> Health:
+        """Return the health of the server. An unhealthy one is an answer, not an error."""
+        request = replace(get("/health"), accepted_statuses=frozenset({503}))
+        return decode(Health, await self._connection.call(request))
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        await self._connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,86 +278,41 @@ class AsyncGpuherd(AccountMethods, TemplateMethods, AsyncResource):
 class AsyncRented:
     """An instance for the length of an `async with`."""
 
-    def __init__(self, rental: Rental, executor: AsyncExecutor) -> None:
+    def __init__(self, rental: Rental) -> None:
         self._rental = rental
-        self._executor = executor
 
     async def __aenter__(self) -> Instance:
         try:
-            return await self._executor.run(self._rental.begin())
+            return await self._rental.begin()
         except BaseException as error:
-            await _shielded(self._executor.run(self._rental.end(error)))
+            await _shielded(self._rental.end(error))
             raise
 
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _shielded(self._executor.run(self._rental.end(error)))
+        await _shielded(self._rental.end(error))
 
 
 async def _shielded(work: Coroutine[Any, Any, None]) -> None:
-    """Do `work` to its end, even if this task is cancelled meanwhile; the cancellation comes after it."""
+    """Finish `work`, also if this task is cancelled meanwhile. The cancellation comes after it."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait((task,))
-        except asyncio.CancelledError as again:
-            cancelled = again
+        except asyncio.CancelledError as error:
+            cancelled = error
     task.result()
     if cancelled is not None:
         raise cancelled
 
 
-class _Executor:
-    """Performs effects in the running task."""
-
-    def __init__(self, transport: AsyncTransport, clock: Clock) -> None:
-        self._transport = transport
-        self._clock = clock
-
-    async def run(self, effects: Effects[T]) -> T:
-        return await run_async(effects, self._perform)
-
-    async def follow(self, effects: StreamEffects[T]) -> AsyncGenerator[T, None]:
-        reader = _StreamReader(self._transport, self._perform)
-        try:
-            async for it in run_stream_async(effects, reader.perform):
-                yield it
-        finally:
-            reader.close()
-
-    async def _perform(self, effect: Effect) -> Reply | None:
-        match effect:
-            case Send(request):
-                return await self._transport.send(request)
-            case Pause(seconds):
-                await self._clock.sleep(seconds)
-        return None
+def _template_path(template: str | int | Template) -> str:
+    template_id = template.id if isinstance(template, Template) else str(template)
+    return f"/api/templates/{path_segment(template_id)}"
 
 
-class _StreamReader:
-    """Listens to one stream at a time."""
-
-    def __init__(
-        self, transport: AsyncTransport, perform: Callable[[Effect], Awaitable[Reply | None]]
-    ) -> None:
-        self._transport = transport
-        self._perform = perform
-        self._stream: AsyncStream | None = None
-
-    async def perform(self, step: StreamStep) -> Reply | bytes | None:
-        match step:
-            case OpenStream(request):
-                self.close()
-                self._stream = await self._transport.listen(request)
-                return self._stream.reply
-            case ReadChunk():
-                return b"" if self._stream is None else await self._stream.read()
-            case _:
-                return await self._perform(step)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+def _template_body(name: str | None, image_url: str | None, more: TemplateFields) -> Json:
+    fields: Json = {"name": name, "image_url": image_url, **more}
+    return {camel(field): value for field, value in without_none(fields).items()}

@@ -1,142 +1,231 @@
-"""`Gpuherd`: the client for programs that wait for each answer. It loads nothing but the standard library."""
+"""`Gpuherd`: the client for programs that wait for each answer. Its methods run those of `AsyncGpuherd`."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+import weakref
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
-from gpuherd.client.address import Address, find_server
-from gpuherd.client.clock import Clock, SystemClock
-from gpuherd.client.effects import Effect, Effects, Pause, Send, run
-from gpuherd.client.methods import Executor, SyncResource
-from gpuherd.client.models.instance import Instance
-from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import (
-    AuditMethods,
-    DeliveryMethods,
-    EndpointMethods,
-    KeyMethods,
-    SecretMethods,
-    WebhookMethods,
+from gpuherd.client.access_resources import (
+    AsyncAudit,
+    AsyncDeliveries,
+    AsyncEndpoints,
+    AsyncKeys,
+    AsyncSecrets,
+    AsyncWebhooks,
 )
-from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
-from gpuherd.client.resources.budgets import BudgetMethods
-from gpuherd.client.resources.costs import CostMethods
-from gpuherd.client.resources.images import RegistryMethods, TemplateMethods
-from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
-from gpuherd.client.resources.prewarms import PrewarmMethods
-from gpuherd.client.resources.volumes import VolumeMethods
-from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
-from gpuherd.client.streams.streaming import (
-    OpenStream,
-    ReadChunk,
-    Stream,
-    StreamEffects,
-    StreamStep,
-    run_stream,
+from gpuherd.client.account_resources import (
+    AsyncBudgets,
+    AsyncCloud,
+    AsyncCosts,
+    AsyncOrphans,
+    AsyncPrewarms,
+    AsyncRegistry,
+    AsyncVolumes,
 )
-from gpuherd.client.transport.sync_transport import HttpTransport
-from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
-from gpuherd.client.waiting import OnProgress
+from gpuherd.client.async_client import TIMEOUT_S, AsyncGpuherd
+from gpuherd.client.blocking_calls import (
+    CallingThread,
+    blocking,
+    blocking_iterator,
+    blocking_pages,
+    run_in_background,
+)
+from gpuherd.client.client_connection import DEFAULT_RETRIES, Clock
+from gpuherd.client.client_transport import USER_AGENT, Transport
+from gpuherd.client.follow_instance import OnProgress
+from gpuherd.client.instance_resources import WAIT_S, AsyncInstances, AsyncJobs, AsyncOperations
+from gpuherd.client.rental import Release, Rental, rental_terms
+from gpuherd.client.server_address import Address
 from gpuherd.client.wish import Wish
+from gpuherd.contract.instance import Instance
 from gpuherd.domain.access.secret import Secret
 
-T = TypeVar("T")
+
+class Resource:
+    """One subject of the API. Its methods run those of its asynchronous twin."""
+
+    def __init__(self, twin: Any) -> None:
+        self._twin = twin
 
 
-class Transport(Protocol):
-    """Carries requests to the server."""
+class Instances(Resource):
+    """`herd.instances`. An instance is given by its id, its name or an `Instance`."""
 
-    def send(self, request: Request) -> Reply: ...
+    create = blocking(AsyncInstances.create)
+    rent_plan = blocking(AsyncInstances.rent_plan)
+    get = blocking(AsyncInstances.get)
+    list = blocking_pages(AsyncInstances.list)
+    start = blocking(AsyncInstances.start)
+    restart = blocking(AsyncInstances.restart)
+    replace = blocking(AsyncInstances.replace)
+    stop = blocking(AsyncInstances.stop)
+    delete = blocking(AsyncInstances.delete)
+    set_lease = blocking(AsyncInstances.set_lease)
+    remove_lease = blocking(AsyncInstances.remove_lease)
+    heartbeat = blocking(AsyncInstances.heartbeat)
+    wait = blocking(AsyncInstances.wait)
+    follow = blocking(AsyncInstances.follow)
+    events = blocking(AsyncInstances.events)
+    attempts = blocking(AsyncInstances.attempts)
+    logs = blocking_iterator(AsyncInstances.logs)
+    why = blocking(AsyncInstances.why)
 
-    def listen(self, request: Request) -> Stream: ...
 
-    def close(self) -> None: ...
-
-
-class Instances(InstanceMethods, SyncResource):
-    """`herd.instances`."""
-
-
-class Operations(OperationMethods, SyncResource):
+class Operations(Resource):
     """`herd.operations`."""
 
+    get = blocking(AsyncOperations.get)
 
-class Jobs(JobMethods, SyncResource):
+
+class Jobs(Resource):
     """`herd.jobs`."""
 
-
-class Cloud(CloudMethods, SyncResource):
-    """`herd.cloud`."""
-
-
-class Budgets(BudgetMethods, SyncResource):
-    """`herd.budgets`."""
+    list = blocking_pages(AsyncJobs.list)
+    get = blocking(AsyncJobs.get)
+    stats = blocking(AsyncJobs.stats)
+    retry = blocking(AsyncJobs.retry)
 
 
-class CostLedger(CostMethods, SyncResource):
+class CostsResource(Resource):
     """`herd.costs`."""
 
+    get = blocking(AsyncCosts.get)
+    leftovers = blocking(AsyncCosts.leftovers)
+    balance = blocking(AsyncCosts.balance)
+    bill = blocking(AsyncCosts.bill)
+    reconcile = blocking(AsyncCosts.reconcile)
 
-class VolumeStore(VolumeMethods, SyncResource):
+
+class Budgets(Resource):
+    """`herd.budgets`: for admins."""
+
+    list = blocking(AsyncBudgets.list)
+    get = blocking(AsyncBudgets.get)
+    add = blocking(AsyncBudgets.add)
+    set = blocking(AsyncBudgets.set)
+    remove = blocking(AsyncBudgets.remove)
+
+
+class Volumes(Resource):
     """`herd.volumes`."""
 
-
-class PrewarmTasks(PrewarmMethods, SyncResource):
-    """`herd.prewarms`."""
-
-
-class Registry(RegistryMethods, SyncResource):
-    """`herd.registry`."""
+    list = blocking(AsyncVolumes.list)
+    create = blocking(AsyncVolumes.create)
+    delete = blocking(AsyncVolumes.delete)
 
 
-class OrphanLedger(OrphanMethods, SyncResource):
-    """`herd.orphans`."""
+class Registry(Resource):
+    """`herd.registry`: logins to registries."""
+
+    list = blocking(AsyncRegistry.list)
+    create = blocking(AsyncRegistry.create)
+    delete = blocking(AsyncRegistry.delete)
 
 
-class Secrets(SecretMethods, SyncResource):
-    """`herd.secrets`."""
+class Prewarms(Resource):
+    """`herd.prewarms`: an image is pulled into a region before a machine needs it."""
+
+    list = blocking(AsyncPrewarms.list)
+    quota = blocking(AsyncPrewarms.quota)
+    create = blocking(AsyncPrewarms.create)
+    wait = blocking(AsyncPrewarms.wait)
+    delete = blocking(AsyncPrewarms.delete)
 
 
-class Keys(KeyMethods, SyncResource):
-    """`herd.keys`."""
+class Cloud(Resource):
+    """`herd.cloud`: why gpuherd does not trust the cloud's lists, and the answers of an admin."""
+
+    get = blocking(AsyncCloud.get)
+    confirm_account = blocking(AsyncCloud.confirm_account)
+    confirm_loss = blocking(AsyncCloud.confirm_loss)
 
 
-class AuditLog(AuditMethods, SyncResource):
-    """`herd.audit`."""
+class OrphansResource(Resource):
+    """`herd.orphans`: machines on the account that no instance has."""
+
+    list = blocking(AsyncOrphans.list)
+    get = blocking(AsyncOrphans.get)
+    adopt = blocking(AsyncOrphans.adopt)
+    stop = blocking(AsyncOrphans.stop)
+    delete = blocking(AsyncOrphans.delete)
+    resume = blocking(AsyncOrphans.resume)
 
 
-class Endpoints(EndpointMethods, SyncResource):
-    """`herd.webhooks.endpoints`."""
+class Keys(Resource):
+    """`herd.keys`: for admins, but for `own` and the webhook secret."""
+
+    list = blocking(AsyncKeys.list)
+    create = blocking(AsyncKeys.create)
+    webhook_secret = blocking(AsyncKeys.webhook_secret)
+    rotate_webhook_secret = blocking(AsyncKeys.rotate_webhook_secret)
+    own = blocking(AsyncKeys.own)
+    get = blocking(AsyncKeys.get)
+    revoke = blocking(AsyncKeys.revoke)
 
 
-class Deliveries(DeliveryMethods, SyncResource):
+class Secrets(Resource):
+    """`herd.secrets`: named secrets for `envs`: `{"HF_TOKEN": {"secret": "hf"}}`."""
+
+    list = blocking(AsyncSecrets.list)
+    get = blocking(AsyncSecrets.get)
+    set = blocking(AsyncSecrets.set)
+    remove = blocking(AsyncSecrets.remove)
+    rotate = blocking(AsyncSecrets.rotate)
+
+
+class Audit(Resource):
+    """`herd.audit`: for admins."""
+
+    list = blocking_pages(AsyncAudit.list)
+
+
+class Endpoints(Resource):
+    """`herd.webhooks.endpoints`: for admins."""
+
+    list = blocking(AsyncEndpoints.list)
+    add = blocking(AsyncEndpoints.add)
+    get = blocking(AsyncEndpoints.get)
+    rotate = blocking(AsyncEndpoints.rotate)
+    enable = blocking(AsyncEndpoints.enable)
+    remove = blocking(AsyncEndpoints.remove)
+
+
+class Deliveries(Resource):
     """`herd.webhooks.deliveries`."""
 
+    list = blocking_pages(AsyncDeliveries.list)
+    get = blocking(AsyncDeliveries.get)
+    replay = blocking(AsyncDeliveries.replay)
 
-class Webhooks(WebhookMethods, SyncResource):
+
+class Webhooks(Resource):
     """`herd.webhooks`."""
 
-    def __init__(self, caller: RetryingCaller, executor: Executor) -> None:
-        super().__init__(caller, executor)
-        self.endpoints = Endpoints(caller, executor)
-        self.deliveries = Deliveries(caller, executor)
+    def __init__(self, twin: AsyncWebhooks) -> None:
+        super().__init__(twin)
+        self.endpoints = Endpoints(twin.endpoints)
+        self.deliveries = Deliveries(twin.deliveries)
+
+    replay = blocking(AsyncWebhooks.replay)
+    test = blocking(AsyncWebhooks.test)
 
 
-class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
+class Gpuherd(Resource):
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
-    May be shared by threads. Close it, or use it as a context manager.
+    Threads may share it. Close it, or use it as a context manager.
     """
+
+    _twin: AsyncGpuherd
 
     def __init__(
         self,
         url: str | Address | None = None,
         key: str | Secret | None = None,
-        timeout_s: float = 30,
+        timeout_s: float = TIMEOUT_S,
         *,
         max_retries: int = DEFAULT_RETRIES.tries - 1,
         user_agent: str = USER_AGENT,
@@ -144,29 +233,33 @@ class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        clock = clock or SystemClock()
-        address = url if isinstance(url, Address) else find_server(url, key)
-        self.url = address.url
-        # Sockets know real time only, whatever the clock says.
-        self._transport = transport or HttpTransport(address, SystemClock(), user_agent)
-        retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
-        caller = RetryingCaller(clock, rng or random.SystemRandom(), timeout_s, retries)
-        executor = _Executor(self._transport, clock)
-        super().__init__(caller, executor)
-        self.instances = Instances(caller, executor)
-        self.operations = Operations(caller, executor)
-        self.jobs = Jobs(caller, executor)
-        self.cloud = Cloud(caller, executor)
-        self.costs = CostLedger(caller, executor)
-        self.budgets = Budgets(caller, executor)
-        self.volumes = VolumeStore(caller, executor)
-        self.registry = Registry(caller, executor)
-        self.prewarms = PrewarmTasks(caller, executor)
-        self.orphans = OrphanLedger(caller, executor)
-        self.keys = Keys(caller, executor)
-        self.secrets = Secrets(caller, executor)
-        self.audit = AuditLog(caller, executor)
-        self.webhooks = Webhooks(caller, executor)
+        twin = AsyncGpuherd(
+            url,
+            key,
+            timeout_s,
+            max_retries=max_retries,
+            user_agent=user_agent,
+            transport=transport,
+            clock=clock,
+            rng=rng,
+        )
+        super().__init__(twin)
+        weakref.finalize(self, _close_forgotten, twin)
+        self.url = twin.url
+        self.instances = Instances(twin.instances)
+        self.operations = Operations(twin.operations)
+        self.jobs = Jobs(twin.jobs)
+        self.cloud = Cloud(twin.cloud)
+        self.costs = CostsResource(twin.costs)
+        self.budgets = Budgets(twin.budgets)
+        self.volumes = Volumes(twin.volumes)
+        self.registry = Registry(twin.registry)
+        self.prewarms = Prewarms(twin.prewarms)
+        self.orphans = OrphansResource(twin.orphans)
+        self.keys = Keys(twin.keys)
+        self.secrets = Secrets(twin.secrets)
+        self.audit = Audit(twin.audit)
+        self.webhooks = Webhooks(twin.webhooks)
 
     def rent(
         self,
@@ -182,24 +275,39 @@ class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
     ) -> Rented:
         """Rent for the length of a `with`: usable inside, released after it, whatever happens.
 
-        `keep_on_error` leaves it running when an `Exception` ends the block; an interrupt releases it.
+        `keep_on_error` keeps it when an `Exception` ends the block. An interrupt releases it.
         """
-        terms = terms_of(
-            self._caller,
+        thread = CallingThread()
+        terms = rental_terms(
+            self._twin._connection,
             name,
             product_name,
             template_id,
             wish,
             timeout_s=timeout_s,
-            on_progress=on_progress,
+            on_progress=thread.relay(on_progress),
             release=release,
             keep_on_error=keep_on_error,
         )
-        return Rented(Rental(self._caller, terms), self._executor)
+        return Rented(Rental(self._twin._connection, terms), thread)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
+    plan = blocking(AsyncGpuherd.plan)
+    held_plan = blocking(AsyncGpuherd.held_plan)
+    products = blocking(AsyncGpuherd.products)
+    templates = blocking(AsyncGpuherd.templates)
+    template = blocking(AsyncGpuherd.template)
+    create_template = blocking(AsyncGpuherd.create_template)
+    change_template = blocking(AsyncGpuherd.change_template)
+    delete_template = blocking(AsyncGpuherd.delete_template)
+    regions = blocking(AsyncGpuherd.regions)
+    comprehensive = blocking(AsyncGpuherd.comprehensive)
+    sync = blocking(AsyncGpuherd.sync)
+    creates = blocking(AsyncGpuherd.creates)
+    resume_creates = blocking(AsyncGpuherd.resume_creates)
+    events = blocking_iterator(AsyncGpuherd.events)
+    history = blocking(AsyncGpuherd.history)
+    health = blocking(AsyncGpuherd.health)
+    close = blocking(AsyncGpuherd.close)
 
     def __enter__(self) -> Self:
         return self
@@ -214,69 +322,32 @@ class Gpuherd(AccountMethods, TemplateMethods, SyncResource):
 class Rented:
     """An instance for the length of a `with`."""
 
-    def __init__(self, rental: Rental, executor: Executor) -> None:
+    def __init__(self, rental: Rental, thread: CallingThread) -> None:
         self._rental = rental
-        self._executor = executor
+        self._thread = thread
 
     def __enter__(self) -> Instance:
         try:
-            return self._executor.run(self._rental.begin())
+            return self._thread.run(self._rental.begin())
         except BaseException as error:
-            self._executor.run(self._rental.end(error))
+            self._end(error)
             raise
 
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._executor.run(self._rental.end(error))
+        self._end(error)
 
-
-class _Executor:
-    """Performs effects in the calling thread."""
-
-    def __init__(self, transport: Transport, clock: Clock) -> None:
-        self._transport = transport
-        self._clock = clock
-
-    def run(self, effects: Effects[T]) -> T:
-        return run(effects, self._perform)
-
-    def follow(self, effects: StreamEffects[T]) -> Generator[T, None, None]:
-        reader = _StreamReader(self._transport, self._perform)
+    def _end(self, error: BaseException | None) -> None:
         try:
-            yield from run_stream(effects, reader.perform)
-        finally:
-            reader.close()
-
-    def _perform(self, effect: Effect) -> Reply | None:
-        match effect:
-            case Send(request):
-                return self._transport.send(request)
-            case Pause(seconds):
-                self._clock.pause(seconds)
-        return None
+            self._thread.run(self._rental.end(error))
+        except BaseException as interrupt:
+            # A second interrupt has ended the release. It carries the warning out of the program.
+            if not isinstance(interrupt, Exception) and self._rental.warning:
+                interrupt.add_note(self._rental.warning)
+            raise
 
 
-class _StreamReader:
-    """Listens to one stream at a time."""
-
-    def __init__(self, transport: Transport, perform: Callable[[Effect], Reply | None]) -> None:
-        self._transport = transport
-        self._perform = perform
-        self._stream: Stream | None = None
-
-    def perform(self, step: StreamStep) -> Reply | bytes | None:
-        match step:
-            case OpenStream(request):
-                self.close()
-                self._stream = self._transport.listen(request)
-                return self._stream.reply
-            case ReadChunk():
-                return b"" if self._stream is None else self._stream.read()
-            case _:
-                return self._perform(step)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+def _close_forgotten(client: AsyncGpuherd) -> None:
+    """Close the connections of a client that its owner did not close."""
+    run_in_background(client.close())

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypedDict
 
-from gpuherd.client.transport.wire import Json
+from gpuherd.client.client_transport import Json
 from gpuherd.contract.codec.values import camel
 
 Usd = Decimal | str | float

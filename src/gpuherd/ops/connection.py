@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuherd.bootstrap.data_dir import stored_admin_key
-from gpuherd.client.address import Address, address_of
+from gpuherd.client.server_address import Address, address_of
 from gpuherd.settings import Settings
 
 

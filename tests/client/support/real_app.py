@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import httpx
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, NewKey, NewSecret
-from gpuherd.client.transport.wire import Reply, Request
+from gpuherd.client.client_transport import Reply, Request
 from gpuherd.contract.codec.model import Model, readers
 from tests.support.fake_clock import FakeClock
 
@@ -41,23 +41,24 @@ class AppTransport:
 
 
 class ThreadTransport:
-    """The same for a client in another thread."""
+    """The same for a client on another loop."""
 
     def __init__(self, transport: AppTransport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
 
-    def send(self, request: Request) -> Reply:
-        return asyncio.run_coroutine_threadsafe(self._transport.send(request), self._loop).result(30)
+    async def send(self, request: Request) -> Reply:
+        sending = asyncio.run_coroutine_threadsafe(self._transport.send(request), self._loop)
+        return await asyncio.wrap_future(sending)
 
-    def listen(self, request: Request) -> NoReturn:
+    async def listen(self, request: Request) -> NoReturn:
         raise AssertionError("httpx waits for the end of a reply; streams are tested over sockets")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The application stays."""
 
 
 class HerdClock:
-    """The herd's time for tasks and for threads."""
+    """The herd's time for tasks of any loop."""
 
     def __init__(self, clock: FakeClock, loop: asyncio.AbstractEventLoop) -> None:
         self._clock, self._loop = clock, loop
@@ -69,10 +70,11 @@ class HerdClock:
         return self._clock.monotonic()
 
     def pause(self, seconds: float) -> None:
-        asyncio.run_coroutine_threadsafe(self._clock.sleep(seconds), self._loop).result(30)
+        raise AssertionError("the client only sleeps")
 
     async def sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
+        sleeping = asyncio.run_coroutine_threadsafe(self._clock.sleep(seconds), self._loop)
+        await asyncio.wrap_future(sleeping)
 
 
 # What some replies leave out: the create and the lists do not ask the cloud, a list of deliveries is short.
@@ -107,10 +109,8 @@ class RealAppClient:
 
     def __init__(self, kind: str, http: httpx.AsyncClient, key: str, clock: FakeClock) -> None:
         loop = asyncio.get_running_loop()
-        transport, shared = (
-            AppTransport(http, key),
-            {"clock": HerdClock(clock, loop), "rng": random.Random(5)},
-        )
+        self.clock = HerdClock(clock, loop)
+        transport, shared = AppTransport(http, key), {"clock": self.clock, "rng": random.Random(5)}
         self._sync = kind == "sync"
         self.herd: Any = (
             Gpuherd(URL, key, transport=ThreadTransport(transport, loop), **shared)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A server that is only a function, a clock that never waits, and one way to call either client."""
+"""A scripted server instead of a network, a clock that never waits, and one way to call either client."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import inspect
 import json
 import random
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpuherd.client import AsyncGpuherd, ConnectionFailed, Gpuherd
-from gpuherd.client.transport.wire import Reply, Request
+from gpuherd.client.client_transport import Reply, Request
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 KEY = "ghk_canary_key_of_the_client"
@@ -98,7 +100,7 @@ STILL = {"x-wait-timed-out": "true"}
 
 
 class FakeServer:
-    """Answers in order, whatever is asked; the last one for ever. Carries for both clients."""
+    """Answers in order, whatever is asked; the last one for ever. It is the transport of both clients."""
 
     def __init__(self, *answers: Answer) -> None:
         self.clock = InstantClock()
@@ -108,25 +110,30 @@ class FakeServer:
     def script(self, *answers: Answer) -> None:
         self._answers = list(answers)
 
-    def send(self, request: Request) -> Reply:
+    async def send(self, request: Request) -> Reply:
+        await asyncio.sleep(0)
         self.seen.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if callable(answer):
             answer = answer(request)
+        if isinstance(answer, KeyboardInterrupt):
+            # Ctrl-C hits the thread that waits for this answer.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(30)
         if isinstance(answer, BaseException):
             raise answer
         says = answer if isinstance(answer, FakeReply) else FakeReply(answer)
         self.clock.passed_s += says.after_s
         return says.reply()
 
-    def listen(self, request: Request) -> FakeStream:
-        reply = self.send(request)
+    async def listen(self, request: Request) -> FakeStream:
+        reply = await self.send(request)
         if reply.status != 200:
             return FakeStream(reply, [])
         # A body that is a list comes piece by piece; an error in it breaks the line.
         return FakeStream(Reply(200, {}, b""), json.loads(reply.content))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing is open."""
 
     @property
@@ -146,7 +153,8 @@ class FakeStream:
         self.closed = False
         self._pieces = pieces
 
-    def read(self) -> bytes:
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
         assert not self.closed, "nobody reads what is closed"
         piece = self._pieces.pop(0) if self._pieces else ""
         if piece is None:
@@ -155,37 +163,6 @@ class FakeStream:
 
     def close(self) -> None:
         self.closed = True
-
-
-class AsyncFakeStream:
-    """The same for the asynchronous client."""
-
-    def __init__(self, stream: FakeStream) -> None:
-        self.reply = stream.reply
-        self.close = stream.close
-        self._stream = stream
-
-    async def read(self) -> bytes:
-        await asyncio.sleep(0)
-        return self._stream.read()
-
-
-class AsyncFakeTransport:
-    """Carries to the fake for the asynchronous client."""
-
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
-
-    async def send(self, request: Request) -> Reply:
-        await asyncio.sleep(0)
-        return self._server.send(request)
-
-    async def listen(self, request: Request) -> AsyncFakeStream:
-        await asyncio.sleep(0)
-        return AsyncFakeStream(self._server.listen(request))
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 Herd = Gpuherd | AsyncGpuherd
@@ -218,7 +195,6 @@ class AnyClient:
 
 
 def client_of(kind: str, server: FakeServer, **options: Any) -> AnyClient:
+    client = Gpuherd if kind == "sync" else AsyncGpuherd
     shared = {"clock": server.clock, "rng": random.Random(7), **options}
-    if kind == "sync":
-        return AnyClient(Gpuherd(URL, KEY, transport=server, **shared))
-    return AnyClient(AsyncGpuherd(URL, KEY, transport=AsyncFakeTransport(server), **shared))
+    return AnyClient(client(URL, KEY, transport=server, **shared))

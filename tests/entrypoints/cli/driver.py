@@ -7,8 +7,8 @@ import random
 import sys
 import termios
 
-from gpuherd.client.address import address_of
-from gpuherd.client.clock import SystemClock
+from gpuherd.client.client_connection import SystemClock
+from gpuherd.client.server_address import address_of
 from gpuherd.entrypoints.cli.app import build_app
 
 

@@ -20,9 +20,9 @@ from typer import testing
 from typer.testing import CliRunner, Result
 
 from gpuherd.client import Instance
-from gpuherd.client.address import Address, address_of
-from gpuherd.client.clock import Clock
-from gpuherd.client.waiting import Until, outcome_of
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.follow_instance import Until, outcome_of
+from gpuherd.client.server_address import Address, address_of
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 
@@ -215,7 +215,7 @@ class InstantClock:
         self.at_sleep.pop(len(self.slept), lambda: None)()
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("a command does nothing meanwhile: it pauses")
+        self.pause(seconds)
 
 
 def nothing() -> None:

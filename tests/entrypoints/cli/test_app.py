@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from gpuherd import __version__
-from gpuherd.client.address import Address
+from gpuherd.client.server_address import Address
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS, ExitCode
 from tests.entrypoints.cli.support import Cli, InstantClock, nothing

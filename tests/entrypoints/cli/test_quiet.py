@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gpuherd.client.address import address_of
+from gpuherd.client.server_address import address_of
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.database import BackupMade, backup_commands
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from gpuherd.client.clock import SystemClock
+from gpuherd.client.client_connection import SystemClock
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import Offer

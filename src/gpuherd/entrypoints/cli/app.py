@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from gpuherd import __version__
-from gpuherd.client.address import Address
-from gpuherd.client.clock import Clock
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.server_address import Address
 from gpuherd.entrypoints.cli.commands import catalogue, costs, events
 from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.budgets import build_budgets

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpuherd.client import AutoStop, Lease, Wish
-from gpuherd.client.errors import Forbidden
+from gpuherd.client.client_errors import Forbidden
 from gpuherd.entrypoints.mcp.session import Ctx, herd_of, session_of
 from gpuherd.entrypoints.mcp.shapes import Json, chosen, rows
 from gpuherd.entrypoints.mcp.workload import (

@@ -13,8 +13,8 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
 from gpuherd.client import AsyncGpuherd, Unauthorized
-from gpuherd.client.address import Address, address_of
-from gpuherd.client.errors import BadConfiguration
+from gpuherd.client.client_errors import BadConfiguration
+from gpuherd.client.server_address import Address, address_of
 from gpuherd.entrypoints.mcp.server import build_server
 from gpuherd.entrypoints.mcp.session import AgentSession
 

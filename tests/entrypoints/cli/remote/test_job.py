@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.client.clock import SystemClock
+from gpuherd.client.client_connection import SystemClock
 from gpuherd.entrypoints.cli.remote.connection import SshConnection, SshLost, connected
 from gpuherd.entrypoints.cli.remote.job import RemoteJob
 from gpuherd.entrypoints.cli.remote.target import SshTarget

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from gpuherd.client.address import address_of
+from gpuherd.client.server_address import address_of
 from tests.entrypoints.cli.support import (
     Answer,
     Cli,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gpuherd.client.address import address_of
+from gpuherd.client.server_address import address_of
 from gpuherd.entrypoints.cli.runtime.choices import Choice
 from gpuherd.entrypoints.cli.runtime.completion import shell_safe_choices
 from tests.entrypoints.cli.support import KEY, Answer, FakeApi, InstantClock, app_for, details, problem

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuherd.client.async_client import AsyncGpuherd
-from gpuherd.client.transport.wire import Reply, Request
+from gpuherd.client.client_transport import Reply, Request
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 from gpuherd.ops.doctor.live.rentals import LABEL, RentPlan, ServerRentals, plan_of

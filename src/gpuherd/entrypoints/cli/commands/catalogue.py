@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from gpuherd.client import Gpuherd, Items, Product, Region, Template
-from gpuherd.client.models.account import Offer
+from gpuherd.contract.catalogue import Offer
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption
 from gpuherd.entrypoints.cli.render.plans import stock_of

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from gpuherd.client import ApiKey, Gpuherd, NewKey, WebhookSecret
-from gpuherd.client.resources.access import Scope
+from gpuherd.client.access_resources import Scope
 from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole

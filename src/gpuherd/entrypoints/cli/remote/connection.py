@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from gpuherd.client.clock import Clock
+from gpuherd.client.client_connection import Clock
 from gpuherd.entrypoints.cli.remote.target import SshTarget
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode

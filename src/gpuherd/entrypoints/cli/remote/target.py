@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 
 from gpuherd.client import Instance
-from gpuherd.client.waiting import outcome_of
+from gpuherd.client.follow_instance import outcome_of
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, command
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 

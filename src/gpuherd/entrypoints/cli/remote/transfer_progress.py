@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.status import Status
 
-from gpuherd.client.clock import Clock
+from gpuherd.client.client_connection import Clock
 from gpuherd.entrypoints.cli.render.output import Output, safe
 
 DRAW_INTERVAL_S = 0.2

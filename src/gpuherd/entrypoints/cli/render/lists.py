@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from rich.table import Table
 
 from gpuherd.client import Items, Page
-from gpuherd.client.paging import Paged
+from gpuherd.client.blocking_calls import Paged
 from gpuherd.entrypoints.cli.render.output import Mode, Output, safe
 
 

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.client.clock import Clock
-from gpuherd.client.waiting import Until
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.follow_instance import Until
 from gpuherd.entrypoints.cli.render.output import Mode, Output, safe, shown
 from gpuherd.entrypoints.cli.render.stages import (
     ProgressModel,

@@ -12,8 +12,8 @@ from enum import Enum, IntEnum, auto
 from typing import Protocol
 
 from gpuherd.client import Instance, Operation
-from gpuherd.client.clock import Clock
-from gpuherd.client.waiting import Until, outcome_of
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.follow_instance import Until, outcome_of
 from gpuherd.entrypoints.cli.render.instances import facts_of
 from gpuherd.entrypoints.durations import format_duration, remaining_time
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuherd.client import Delivery, WebhookEndpoint, WebhookTest
-from gpuherd.client.models.access import DeliveryTry
+from gpuherd.contract.webhook import DeliveryTry
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table

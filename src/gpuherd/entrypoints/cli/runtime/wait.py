@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError, InstanceFailed, WaitTimedOut
-from gpuherd.client.clock import Clock
-from gpuherd.client.models.instance import Instance
-from gpuherd.client.waiting import Until
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.follow_instance import Until
+from gpuherd.contract.instance import Instance
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.render.progress import SilentWatcher, Watcher, watcher_for

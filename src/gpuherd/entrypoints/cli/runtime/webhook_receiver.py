@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from gpuherd.client.clock import Clock
+from gpuherd.client.client_connection import Clock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.webhooks.signing import ID_HEADER, BadSignature, verify
 from gpuherd.entrypoints.cli.render.output import Output, as_json, safe

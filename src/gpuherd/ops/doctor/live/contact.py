@@ -13,7 +13,7 @@ from gpuherd.adapters.novita.exchange import Exchange
 from gpuherd.adapters.novita.transport import REPLY_BYTES_MAX
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.client.async_client import AsyncGpuherd
-from gpuherd.client.errors import BadConfiguration
+from gpuherd.client.client_errors import BadConfiguration
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding, Quote, Rented
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode

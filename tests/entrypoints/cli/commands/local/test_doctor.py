@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpuherd.client.address import Address
+from gpuherd.client.server_address import Address
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command, exit_code_of
 from gpuherd.entrypoints.cli.commands.local.first_contact import FirstContact

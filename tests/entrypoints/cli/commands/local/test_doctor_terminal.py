@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuherd.clock import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.config import Configuration, Setting, config_command
-from gpuherd.client.address import address_of
+from gpuherd.client.server_address import address_of
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command
 
 def nothing(): pass

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from gpuherd.client.address import Address
+from gpuherd.client.server_address import Address
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local import first_contact
 from gpuherd.entrypoints.cli.commands.local.doctor import doctor_command

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from gpuherd.client import Accepted, ConnectionFailed, Gpuherd, Instance, Operation
-from gpuherd.client.clock import Clock
-from gpuherd.client.waiting import Until
+from gpuherd.client.client_connection import Clock
+from gpuherd.client.follow_instance import Until
 from gpuherd.entrypoints.cli.render.instances import facts_of, when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.progress import Watcher

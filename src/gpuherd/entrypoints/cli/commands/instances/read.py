@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpuherd.client import Gpuherd
-from gpuherd.client.waiting import Until
+from gpuherd.client.follow_instance import Until
 from gpuherd.entrypoints.cli.render.instances import instance_page, instance_table
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption

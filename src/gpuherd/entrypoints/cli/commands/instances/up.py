@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
-from gpuherd.client.clock import Clock
+from gpuherd.client.client_connection import Clock
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from gpuherd.client import AutoStop, ConnectionFailed, Gpuherd, Instance, Lease
-from gpuherd.client.waiting import outcome_of
+from gpuherd.client.follow_instance import outcome_of
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.commands.instances.up import Create, new_name
 from gpuherd.entrypoints.cli.remote.connection import SshConnection, SshLost, connected

@@ -1,11 +1,11 @@
-"""Where the server is and who we are: as told, as the environment says, or the server on this machine."""
+"""Address and key of the server: from arguments, the environment, or the server on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuherd.client.errors import BadConfiguration
+from gpuherd.client.client_errors import BadConfiguration
 from gpuherd.domain.access.secret import Secret
 from gpuherd.settings_loading import (
     DEFAULT_PORTS,
@@ -18,12 +18,12 @@ from gpuherd.settings_loading import (
 
 @dataclass(frozen=True)
 class Address:
-    """A server, and the key that opens it. The key shows up nowhere."""
+    """A server and its API key. The key appears in no text."""
 
     scheme: str
     host: str
     port: int
-    # What a proxy has put before our paths.
+    # The path below which a proxy serves gpuherd.
     prefix: str
     key: Secret | None
 
@@ -35,7 +35,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the authentication headers; made for each request and kept nowhere."""
+        """Return the authentication headers of one request."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key.reveal()}"}
 
 
@@ -50,7 +50,7 @@ def find_server(
 
 
 def address_of(url: str, key: str | Secret | None) -> Address:
-    """Return the server at `url` with the key that opens it, or raise `BadConfiguration`."""
+    """Return the server at `url` with its key, or raise `BadConfiguration`."""
     try:
         return _address(parse_server_address(url, _text(key)))
     except AddressInvalid as error:

@@ -1,23 +1,23 @@
-"""What can go wrong, named for what the caller can do about it.
+"""The errors of the client, named for what the caller can do about them.
 
 GpuherdError
 ├── BadConfiguration              no usable address, key or secret: change the settings
-├── ConnectionFailed              no answer came: is the server up? may it have obeyed?
-├── UnexpectedReply               an answer came, but not from a gpuherd that we understand
-├── ApiError                      the server says no
+├── ConnectionFailed              no answer came: is the server up? did it receive the request?
+├── UnexpectedReply               the answer is not from a gpuherd that this client understands
+├── ApiError                      the server refuses
 │   ├── InvalidRequest            change the request
 │   ├── Unauthorized · Forbidden  another key is needed
 │   ├── NotFound                  there is no such thing
 │   ├── Conflict                  not possible now
-│   │   └── NoCapacity            nobody sells that now: another product, region or price
+│   │   └── NoCapacity            sold out: another product, region or price
 │   ├── TooManyRequests           later, or less
 │   └── Unavailable               later
-├── InstanceFailed                it will not come to what was waited for
-├── WaitTimedOut                  it has not come to it yet
-├── PrewarmFailed                 an image could not be pulled ahead of time
-├── PrewarmTimedOut               it is not pulled yet
+├── InstanceFailed                the instance will not become what was waited for
+├── WaitTimedOut                  it is not there yet
+├── PrewarmFailed                 the cloud could not pull an image ahead of time
+├── PrewarmTimedOut               the image is not pulled yet
 ├── NotReleased                   something may still cost money: look at it
-├── SecretLost                    something was made, but what is shown only once was lost on the way
+├── SecretLost                    a key or endpoint was made, but its secret was lost on the way
 └── WebhookInvalid                do not believe this message
 """
 
@@ -28,20 +28,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuherd.client.models.account import Prewarm
-    from gpuherd.client.models.instance import Instance, Operation
+    from gpuherd.contract.catalogue import Prewarm
+    from gpuherd.contract.instance import Instance
+    from gpuherd.contract.operation import Operation
 
 
 class GpuherdError(Exception):
-    """Everything that this client raises by itself."""
+    """The base of all errors of this client."""
 
-    # Whether the server may have done what was asked although an error came of it.
+    # True if the server may have carried out the request in spite of the error.
     may_have_happened = False
-    # With this key the same request can be repeated without being obeyed twice.
+    # The same request under this key has no second effect.
     idempotency_key: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (multiprocessing); their constructors take more than the message.
+        # An error must survive pickling (multiprocessing). Its constructor takes more than the message.
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -56,7 +57,7 @@ class BadConfiguration(GpuherdError):
 
 
 class ConnectionFailed(GpuherdError):
-    """No answer came. `sent` tells whether the server may have got the request."""
+    """No answer came. `sent` is True if the server may have received the request."""
 
     def __init__(self, url: str, reason: str, *, sent: bool) -> None:
         advice = (
@@ -72,7 +73,7 @@ class ConnectionFailed(GpuherdError):
 
 
 class UnexpectedReply(GpuherdError):
-    """What answered is not gpuherd, or a version of it that this client does not understand."""
+    """The answer is not from gpuherd, or from a version that this client does not understand."""
 
     may_have_happened = True
 
@@ -83,7 +84,7 @@ class UnexpectedReply(GpuherdError):
 
 @dataclass(frozen=True)
 class FieldError:
-    """One thing that is wrong with a request."""
+    """One problem of a request."""
 
     field: str
     code: str
@@ -91,7 +92,7 @@ class FieldError:
 
 
 class ApiError(GpuherdError):
-    """The server says no."""
+    """The server refuses."""
 
     advice = ""
 
@@ -107,7 +108,7 @@ class ApiError(GpuherdError):
         details: Mapping[str, Any] | None = None,
         title: str = "",
     ) -> None:
-        reasons = "".join(f"; {it.message}" for it in errors if it.message not in detail)
+        reasons = "".join(f"; {error.message}" for error in errors if error.message not in detail)
         request = f", request {request_id}" if request_id else ""
         advice = f"; {self.advice}" if self.advice else ""
         super().__init__(f"{detail}{reasons} ({code}, HTTP {status}{request}){advice}")
@@ -123,42 +124,42 @@ class ApiError(GpuherdError):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the same request may be answered better later."""
+        """True if the same request may succeed later."""
         return self.status == 429 or self.status >= 500
 
 
 class InvalidRequest(ApiError):
-    """The request itself makes no sense; `errors` has each problem."""
+    """The request is not valid. `errors` has each problem."""
 
 
 class Unauthorized(ApiError):
-    """The server does not know this key, or got none."""
+    """The server does not know this key, or received none."""
 
     advice = "give a key that this server knows: Gpuherd(key=…) or GPUHERD_API_KEY"
 
 
 class Forbidden(ApiError):
-    """The key is known, but may not do this."""
+    """The key has not the scope for this."""
 
     advice = "ask an admin for a key with a wider scope"
 
 
 class NotFound(ApiError):
-    """There is no such thing, or it is not for this key to see."""
+    """There is no such thing, or this key may not see it."""
 
 
 class Conflict(ApiError):
-    """It is not possible in the present state."""
+    """Not possible in the present state."""
 
 
 class NoCapacity(Conflict):
-    """Nobody sells what is wished for at the moment."""
+    """The cloud has sold out what was asked for."""
 
     advice = "try another product, more regions, a higher price limit, or later"
 
 
 class TooManyRequests(ApiError):
-    """The key has asked too much, or has as much as it may have."""
+    """The key has sent too many requests, or has used up its quota."""
 
 
 class Unavailable(ApiError):
@@ -167,8 +168,21 @@ class Unavailable(ApiError):
     advice = "try again in a while"
 
 
+ERROR_BY_STATUS: dict[int, type[ApiError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: InvalidRequest,
+    422: InvalidRequest,
+    429: TooManyRequests,
+}
+NO_CAPACITY_CODES = frozenset({"NO_OPTIMAL_PRODUCT", "NO_OPTIMAL_PRODUCT_ANY_REGION", "RESOURCE_CONSTRAINTS"})
+
+
 class InstanceFailed(GpuherdError):
-    """An instance will not come to what was waited for without a new order."""
+    """The instance will not become what was waited for without a new order."""
 
     def __init__(self, instance: Instance, until: str, operation: Operation | None = None) -> None:
         error = (operation.error if operation else None) or instance.last_error
@@ -180,22 +194,22 @@ class InstanceFailed(GpuherdError):
         )
         self.instance = instance
         self.until = until
-        # The start, restart, stop or delete that was followed, if one was.
+        # The start, restart, stop or delete that was followed, if there was one.
         self.operation = operation
 
 
 class WaitTimedOut(GpuherdError):
-    """The time is over, and the instance is still on its way; `instance` is as it was seen last."""
+    """The time is over, and the instance is not there yet. `instance` is its last known state."""
 
     def __init__(
         self,
         instance: Instance,
         until: str,
         timeout_s: float,
-        trouble: str = "",
+        error: str = "",
         operation: Operation | None = None,
     ) -> None:
-        unsure = f" (the server could not be asked at the end: {trouble})" if trouble else ""
+        unsure = f" (the server could not be asked at the end: {error})" if error else ""
         super().__init__(
             f"{instance.name} ({instance.id}) is {instance.status} and not {until} after {timeout_s:.4g} s"
             f"{unsure}; the server goes on with it: wait again, or delete it"
@@ -203,12 +217,12 @@ class WaitTimedOut(GpuherdError):
         self.instance = instance
         self.until = until
         self.operation = operation
-        # Whether the server answered when it was asked last.
-        self.is_reachable = not trouble
+        # True if the server answered the last request.
+        self.is_reachable = not error
 
 
 class PrewarmFailed(GpuherdError):
-    """The cloud could not pull an image ahead of time; `prewarm` is the task."""
+    """The cloud could not pull an image ahead of time. `prewarm` is the task."""
 
     def __init__(self, prewarm: Prewarm) -> None:
         why = "; ".join(prewarm.reasons or ()) or "no reason is known"
@@ -217,11 +231,11 @@ class PrewarmFailed(GpuherdError):
 
 
 class PrewarmTimedOut(GpuherdError):
-    """The time is over, and the image is not pulled yet; `prewarm` is as it was seen last, if it was."""
+    """The time is over, and the image is not pulled yet. `prewarm` is its last known state, if any."""
 
-    def __init__(self, id: str, prewarm: Prewarm | None, timeout_s: float, trouble: str = "") -> None:
+    def __init__(self, id: str, prewarm: Prewarm | None, timeout_s: float, error: str = "") -> None:
         state = prewarm.state if prewarm else "not known"
-        unsure = f" (the server could not be asked at the end: {trouble})" if trouble else ""
+        unsure = f" (the server could not be asked at the end: {error})" if error else ""
         super().__init__(
             f"the state of the prewarm task {id} is {state} after {timeout_s:.4g} s{unsure}; "
             "the cloud goes on with it: wait again, or delete it"
@@ -240,7 +254,7 @@ class NotReleased(GpuherdError):
 
 
 class SecretLost(GpuherdError):
-    """The answer with a secret that is shown only once got lost; `id` is what was made."""
+    """The only answer with a new secret was lost. `id` is the key or endpoint that was made."""
 
     def __init__(self, what: str, id: str) -> None:
         super().__init__(
@@ -251,4 +265,4 @@ class SecretLost(GpuherdError):
 
 
 class WebhookInvalid(GpuherdError):
-    """The message is not from somebody who knows the secret, not from now, or not a webhook of gpuherd."""
+    """The signature is wrong, the message is too old, or it is not a gpuherd webhook."""

@@ -1,1 +1,0 @@
-"""The verbs of each subject, written once for both clients."""

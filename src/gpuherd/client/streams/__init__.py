@@ -1,1 +1,0 @@
-"""Replies that come bit by bit: the stream of events, and logs."""
