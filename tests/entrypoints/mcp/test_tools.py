@@ -75,7 +75,7 @@ async def test_read_only_has_no_tool_that_changes_anything_and_holds_no_plan(an_
 @pytest.mark.parametrize("evil", CORPUS, ids=range(len(CORPUS)))
 async def test_what_others_wrote_stays_data(an_agent: Agents, api: httpx.AsyncClient, evil: str) -> None:
     # A name that the API takes, as the cloud or another user may have given it, and one that it refuses.
-    name = plain(evil, 90)
+    name = plain(evil, 90).replace("/", "|")
     body = {"name": name, "productName": "RTX 4090 24GB", "templateId": "101", "labels": {"note": name}}
     made = (await api.post("/api/instances", json=body)).json()
     agent = an_agent(answer="accept")
@@ -84,7 +84,7 @@ async def test_what_others_wrote_stays_data(an_agent: Agents, api: httpx.AsyncCl
     for refused in (await agent("show_instance", instance=evil[:200]), await agent.plan(name=evil[:100])):
         for text in _texts(refused):
             assert len(text) <= TEXT_MAX and text.isprintable()
-    plan = await agent.plan(name=plain(evil, 60))
+    plan = await agent.plan(name=name[:60].strip())
     assert plan.get("planId"), plan
     await agent("rent", plan_id=plan["planId"])
     (question,) = agent.asked
