@@ -11,12 +11,19 @@ from hypothesis import strategies as st
 from gpuherd.jobs.backoff import exponential_delay
 
 
-@pytest.mark.parametrize(
-    ("failures", "delay_s"),
-    [(1, 0.1), (2, 0.2), (3, 0.4), (11, 102.4), (12, 204.8), (13, 300.0), (14, 300.0), (10**9, 300.0)],
-)
-def test_the_delay_doubles_from_100_ms_to_5_minutes(failures: int, delay_s: float) -> None:
-    assert exponential_delay(failures) == pytest.approx(delay_s)
+def test_the_delay_doubles_from_100_ms_to_5_minutes(subtests: pytest.Subtests) -> None:
+    for failures, delay_s in [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.4),
+        (11, 102.4),
+        (12, 204.8),
+        (13, 300.0),
+        (14, 300.0),
+        (10**9, 300.0),
+    ]:
+        with subtests.test(failures=failures, delay_s=delay_s):
+            assert exponential_delay(failures) == pytest.approx(delay_s)
 
 
 def test_first_delay_and_cap_can_be_chosen() -> None:

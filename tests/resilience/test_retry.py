@@ -193,9 +193,8 @@ def test_full_jitter_uses_the_whole_range() -> None:
     assert sum(waits) / len(waits) == pytest.approx(2, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
+def test_retry_after_is_read_in_every_form_it_comes_in(subtests: pytest.Subtests) -> None:
+    for value, seconds in [
         (None, None),
         ("", None),
         ("   ", None),
@@ -227,10 +226,9 @@ def test_full_jitter_uses_the_whole_range() -> None:
         ("Thu Jan  1 00:00:30 2026", 30.0),
         ("Wed, 31 Dec 2025 23:59:59 GMT", 0.0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", 300.0),
-    ],
-)
-def test_retry_after_is_read_in_every_form_it_comes_in(value: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(value, NOW) == seconds
+    ]:
+        with subtests.test(value=value, seconds=seconds):
+            assert parse_retry_after(value, NOW) == seconds
 
 
 @given(

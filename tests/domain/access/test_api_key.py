@@ -51,18 +51,16 @@ def test_admin_includes_write_includes_read() -> None:
     assert replace(KEY, scopes=(Scope.READ, Scope.ADMIN)).scope is Scope.ADMIN
 
 
-@pytest.mark.parametrize(
-    ("key", "valid"),
-    [
+def test_a_key_is_valid_until_it_expires_or_is_revoked(subtests: pytest.Subtests) -> None:
+    for key, valid in [
         (KEY, True),
         (replace(KEY, expires_at=START + timedelta.resolution), True),
         (replace(KEY, expires_at=START), False),
         (replace(KEY, revoked_at=START - timedelta(days=1)), False),
         (replace(KEY, revoked_at=START + timedelta(days=1)), False),
-    ],
-)
-def test_a_key_is_valid_until_it_expires_or_is_revoked(key: ApiKey, valid: bool) -> None:
-    assert key.is_valid(START) is valid
+    ]:
+        with subtests.test(key=key, valid=valid):
+            assert key.is_valid(START) is valid
 
 
 def test_only_an_admin_sees_what_is_not_his() -> None:

@@ -22,9 +22,8 @@ class Holder:
     secret: Secret
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_way_of_printing_shows_it(subtests: pytest.Subtests) -> None:
+    for text in [
         str(Secret(VALUE)),
         repr(Secret(VALUE)),
         f"{Secret(VALUE)}",
@@ -36,11 +35,10 @@ class Holder:
         repr(dataclasses.asdict(Holder("a", Secret(VALUE)))),
         json.dumps({"a": Secret(VALUE)}, default=str),
         repr(copy.deepcopy({"a": Secret(VALUE)})),
-    ],
-)
-def test_no_way_of_printing_shows_it(text: str) -> None:
-    assert VALUE not in text
-    assert "***" in text
+    ]:
+        with subtests.test(text=text):
+            assert VALUE not in text
+            assert "***" in text
 
 
 def test_only_reveal_gives_it_out() -> None:
@@ -54,10 +52,10 @@ def test_json_refuses_it() -> None:
     assert VALUE not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickle_refuses_it(protocol: int) -> None:
-    with pytest.raises(TypeError):
-        pickle.dumps(Secret(VALUE), protocol)
+def test_pickle_refuses_it(subtests: pytest.Subtests) -> None:
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with subtests.test(protocol=protocol), pytest.raises(TypeError):
+            pickle.dumps(Secret(VALUE), protocol)
 
 
 def test_its_state_cannot_be_taken_out() -> None:

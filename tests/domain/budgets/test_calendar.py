@@ -15,21 +15,17 @@ def utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> date
     return datetime(year, month, day, hour, minute, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("period", "now", "begin", "end"),
-    [
+def test_periods_are_those_of_the_calendar_in_utc(subtests: pytest.Subtests) -> None:
+    for period, now, begin, end in [
         (BudgetPeriod.DAY, utc(2026, 11, 16, 9), utc(2026, 11, 16), utc(2026, 11, 17)),
         (BudgetPeriod.WEEK, utc(2026, 11, 16), utc(2026, 11, 16), utc(2026, 11, 23)),
         (BudgetPeriod.WEEK, utc(2026, 11, 15, 23, 59), utc(2026, 11, 9), utc(2026, 11, 16)),
         (BudgetPeriod.MONTH, utc(2024, 2, 29, 12), utc(2024, 2, 1), utc(2024, 3, 1)),
         (BudgetPeriod.MONTH, utc(2026, 12, 31, 23), utc(2026, 12, 1), utc(2027, 1, 1)),
-    ],
-)
-def test_periods_are_those_of_the_calendar_in_utc(
-    period: BudgetPeriod, now: datetime, begin: datetime, end: datetime
-) -> None:
-    assert period_at(period, now) == (begin, end)
-    assert resets_at(period, now) == end
+    ]:
+        with subtests.test(period=period, now=now, begin=begin, end=end):
+            assert period_at(period, now) == (begin, end)
+            assert resets_at(period, now) == end
 
 
 def test_the_day_is_that_of_utc_wherever_the_clock_is() -> None:

@@ -30,9 +30,8 @@ def exited(**changes: Any) -> Instance:
     return a_running_instance(status=Status.EXITED, goal=Goal.STOPPED, stopped_at=START, **changes)
 
 
-@pytest.mark.parametrize(
-    ("it", "by_stop", "by_delete"),
-    [
+def test_what_costs_money_is_ended(subtests: pytest.Subtests) -> None:
+    for it, by_stop, by_delete in [
         (a_running_instance(), STOP, DELETE),
         # It boots, or waits for a machine: a stop would be none.
         (an_instance(), DELETE, DELETE),
@@ -45,14 +44,11 @@ def exited(**changes: Any) -> Instance:
         (a_running_instance(status=Status.DELETING, goal=Goal.DELETED), None, None),
         (an_instance(status=Status.FAILED), None, None),
         (an_instance(status=Status.DELETED), None, None),
-    ],
-)
-def test_what_costs_money_is_ended(
-    it: Instance, by_stop: EndAction | None, by_delete: EndAction | None
-) -> None:
-    for at_limit, action in ((AtLimit.STOP, by_stop), (AtLimit.DELETE, by_delete)):
-        end = budget_end(it, [used_up(at_limit)], START)
-        assert (None if end is None else end.action) == action
+    ]:
+        with subtests.test(it=it, by_stop=by_stop, by_delete=by_delete):
+            for at_limit, action in ((AtLimit.STOP, by_stop), (AtLimit.DELETE, by_delete)):
+                end = budget_end(it, [used_up(at_limit)], START)
+                assert (None if end is None else end.action) == action
 
 
 def test_the_end_says_which_budget_it_was() -> None:
@@ -68,18 +64,16 @@ def test_of_two_the_more_thorough_end_holds() -> None:
     assert (end.action, end.actor) == (DELETE, "budget:bud_1")
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
+def test_any_other_budget_ends_nothing(subtests: pytest.Subtests) -> None:
+    for budget in [
         used_up(AtLimit.WARN),
         used_up(AtLimit.BLOCK),
         a_budget(START, at_limit=AtLimit.STOP),
         used_up(scope=BudgetScope(ScopeKind.KEY, "somebody")),
         used_up(scope=BudgetScope(ScopeKind.LABEL, "team", "red")),
-    ],
-)
-def test_any_other_budget_ends_nothing(budget: Budget) -> None:
-    assert budget_end(a_running_instance(labels={"team": "blue"}), [budget], START) is None
+    ]:
+        with subtests.test(budget=budget):
+            assert budget_end(a_running_instance(labels={"team": "blue"}), [budget], START) is None
 
 
 def test_one_of_a_period_that_is_over_ends_nothing() -> None:

@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 
 
-@pytest.mark.parametrize(
-    ("disk_gb", "usd"),
-    [(0, "0"), (10, "0"), (60, "0"), (61, "0.000208333"), (300, "0.05"), (500, "0.091666667")],
-)
-def test_only_what_is_above_the_free_part_costs(disk_gb: int, usd: str) -> None:
-    assert str(NOVITA_DISK.hourly_usd(disk_gb)) == usd
+def test_only_what_is_above_the_free_part_costs(subtests: pytest.Subtests) -> None:
+    for disk_gb, usd in [
+        (0, "0"),
+        (10, "0"),
+        (60, "0"),
+        (61, "0.000208333"),
+        (300, "0.05"),
+        (500, "0.091666667"),
+    ]:
+        with subtests.test(disk_gb=disk_gb, usd=usd):
+            assert str(NOVITA_DISK.hourly_usd(disk_gb)) == usd
 
 
 @given(st.integers(0, 100_000), st.integers(0, 1000), st.decimals(0, 10, places=4))

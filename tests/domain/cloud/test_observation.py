@@ -48,36 +48,28 @@ def alone_at(*starts_s: float) -> list[ListRecord]:
 # --- what a list is worth ---
 
 
-@pytest.mark.parametrize(
-    ("candidates", "listed", "worth"),
-    [
-        pytest.param([], [], NONE, id="we own nothing"),
-        pytest.param([], ["m-9"], NONE, id="we own nothing, others do"),
-        pytest.param(["m-1", "m-2"], ["m-2", "m-9"], SEEN, id="one of ours is there"),
-        pytest.param(["m-1", "m-2"], ["m-9"], MISSING, id="none of ours is there"),
-        pytest.param(["m-1"], [], MISSING, id="empty list"),
-    ],
-)
-def test_a_list_is_worth_what_it_shows_of_ours(
-    candidates: list[str], listed: list[str], worth: Witness
-) -> None:
-    assert judge_witness(iter(candidates), iter(listed)) is worth
+def test_a_list_is_worth_what_it_shows_of_ours(subtests: pytest.Subtests) -> None:
+    for case, candidates, listed, worth in [
+        ("we own nothing", [], [], NONE),
+        ("we own nothing, others do", [], ["m-9"], NONE),
+        ("one of ours is there", ["m-1", "m-2"], ["m-2", "m-9"], SEEN),
+        ("none of ours is there", ["m-1", "m-2"], ["m-9"], MISSING),
+        ("empty list", ["m-1"], [], MISSING),
+    ]:
+        with subtests.test(case):
+            assert judge_witness(iter(candidates), iter(listed)) is worth
 
 
-@pytest.mark.parametrize(
-    ("complete", "witness", "believable"),
-    [
+def test_a_list_is_believed_when_it_is_whole_and_not_contradicted(subtests: pytest.Subtests) -> None:
+    for complete, witness, believable in [
         (True, SEEN, True),
         (True, NONE, True),
         (True, MISSING, False),
         (False, SEEN, False),
         (False, NONE, False),
-    ],
-)
-def test_a_list_is_believed_when_it_is_whole_and_not_contradicted(
-    complete: bool, witness: Witness, believable: bool
-) -> None:
-    assert a_list(0, witness, complete).believable is believable
+    ]:
+        with subtests.test(complete=complete, witness=witness, believable=believable):
+            assert a_list(0, witness, complete).believable is believable
 
 
 @pytest.mark.parametrize(
@@ -100,55 +92,39 @@ def test_all_patience_scales_with_the_settling_time(
 # --- giving up a create of unknown outcome ---
 
 
-@pytest.mark.parametrize(
-    ("lists", "verdict"),
-    [
-        pytest.param(seen_at(140, 160, 180), True, id="three lists, the last after the settling time"),
-        pytest.param(seen_at(1, *range(20, 181, 20)), True, id="the first may be early"),
-        pytest.param(seen_at(*range(2, 184, 2)), True, id="many lists close together"),
-        pytest.param(seen_at(139.9, 159.9, 179.9), False, id="the last just before the settling time"),
-        pytest.param(seen_at(100, 120, 140), False, id="no look late enough, however late it is now"),
-        pytest.param([], False, id="no list"),
-        pytest.param(seen_at(160, 180), False, id="two lists"),
-        pytest.param(seen_at(170, 175, 180, 185), False, id="too close together"),
-        pytest.param(seen_at(140.1, 160, 180), False, id="one gap just too short"),
-        pytest.param(seen_at(0, 160, 180), False, id="a list that began with the call says nothing"),
-        pytest.param(seen_at(-40, -20, 180), False, id="lists older than the call say nothing"),
-        pytest.param(alone_at(860, 880, 900), True, id="without a witness it takes five times as long"),
-        pytest.param(alone_at(859, 879, 899), False, id="without a witness, just before that"),
-        pytest.param(alone_at(140, 160, 180), False, id="without a witness, after the short time"),
-        pytest.param(
+def test_a_create_is_given_up_only_on_good_evidence(subtests: pytest.Subtests) -> None:
+    for case, lists, verdict in [
+        ("three lists, the last after the settling time", seen_at(140, 160, 180), True),
+        ("the first may be early", seen_at(1, *range(20, 181, 20)), True),
+        ("many lists close together", seen_at(*range(2, 184, 2)), True),
+        ("the last just before the settling time", seen_at(139.9, 159.9, 179.9), False),
+        ("no look late enough, however late it is now", seen_at(100, 120, 140), False),
+        ("no list", [], False),
+        ("two lists", seen_at(160, 180), False),
+        ("too close together", seen_at(170, 175, 180, 185), False),
+        ("one gap just too short", seen_at(140.1, 160, 180), False),
+        ("a list that began with the call says nothing", seen_at(0, 160, 180), False),
+        ("lists older than the call say nothing", seen_at(-40, -20, 180), False),
+        ("without a witness it takes five times as long", alone_at(860, 880, 900), True),
+        ("without a witness, just before that", alone_at(859, 879, 899), False),
+        ("without a witness, after the short time", alone_at(140, 160, 180), False),
+        (
+            "a witness appears and stays for three",
             [*alone_at(20, 40, 60, 80, 100, 120), *seen_at(140, 160, 180)],
             True,
-            id="a witness appears and stays for three",
         ),
-        pytest.param(
-            [*alone_at(20, 40, 140), *seen_at(160, 180)], False, id="lists before the witness do not count"
-        ),
-        pytest.param([*alone_at(860, 880), *seen_at(900)], False, id="nor do they help when it appears late"),
-        pytest.param(
-            [*seen_at(840, 860), *alone_at(880, 900)], False, id="nor does a witness that is gone again"
-        ),
-        pytest.param([*seen_at(140, 160, 180), *alone_at(200)], False, id="the last worth is what counts"),
-        pytest.param(
-            [*seen_at(140, 160), a_list(170, SEEN, complete=False), *seen_at(180)],
-            False,
-            id="incomplete list",
-        ),
-        pytest.param(
-            [*seen_at(140, 160), a_list(170, MISSING), *seen_at(180)], False, id="list without its witness"
-        ),
-        pytest.param([*seen_at(140, 160, 180), a_list(181, MISSING)], False, id="the latest list is a lie"),
-        pytest.param(
-            [a_list(120, MISSING), *seen_at(140, 160, 180)], True, id="three clean lists after a lie"
-        ),
-        pytest.param(
-            [*alone_at(860, 880), a_list(890, MISSING), *alone_at(900)], False, id="a lie without a witness"
-        ),
-    ],
-)
-def test_a_create_is_given_up_only_on_good_evidence(lists: list[ListRecord], verdict: bool) -> None:
-    assert is_proven_not_created(SENT, watched(lists), at(100_000), PATIENCE) is verdict
+        ("lists before the witness do not count", [*alone_at(20, 40, 140), *seen_at(160, 180)], False),
+        ("nor do they help when it appears late", [*alone_at(860, 880), *seen_at(900)], False),
+        ("nor does a witness that is gone again", [*seen_at(840, 860), *alone_at(880, 900)], False),
+        ("the last worth is what counts", [*seen_at(140, 160, 180), *alone_at(200)], False),
+        ("incomplete list", [*seen_at(140, 160), a_list(170, SEEN, complete=False), *seen_at(180)], False),
+        ("list without its witness", [*seen_at(140, 160), a_list(170, MISSING), *seen_at(180)], False),
+        ("the latest list is a lie", [*seen_at(140, 160, 180), a_list(181, MISSING)], False),
+        ("three clean lists after a lie", [a_list(120, MISSING), *seen_at(140, 160, 180)], True),
+        ("a lie without a witness", [*alone_at(860, 880), a_list(890, MISSING), *alone_at(900)], False),
+    ]:
+        with subtests.test(case):
+            assert is_proven_not_created(SENT, watched(lists), at(100_000), PATIENCE) is verdict
 
 
 def watched(lists: list[ListRecord]) -> list[ListRecord]:
@@ -280,25 +256,21 @@ def test_a_listed_machine_is_gone_when_two_lists_miss_it(
     assert is_proven_absent(sighting, asked_at, seen_at(500, 600, 700), PATIENCE) is gone
 
 
-@pytest.mark.parametrize(
-    ("asked_s", "lists", "gone"),
-    [
-        pytest.param(None, seen_at(100, 200, 300), False, id="nobody asked for its removal"),
-        pytest.param(100, [], False, id="no list"),
-        pytest.param(100, seen_at(200), False, id="one list"),
-        pytest.param(100, seen_at(101, 111), True, id="two lists"),
-        pytest.param(100, seen_at(101, 110.9), False, id="two lists, too close together"),
-        pytest.param(100, seen_at(101, 105, 111), True, id="many lists, the last late enough"),
-        pytest.param(100, seen_at(90, 100, 111), False, id="lists from before the removal"),
-        pytest.param(100, [a_list(101, MISSING), *seen_at(111)], False, id="a list without its witness"),
-        pytest.param(100, [a_list(101, complete=False), *seen_at(111)], False, id="an incomplete list"),
-    ],
-)
-def test_a_machine_that_was_never_listed_is_gone_only_after_its_removal(
-    asked_s: float | None, lists: list[ListRecord], gone: bool
-) -> None:
-    asked_at = None if asked_s is None else at(asked_s)
-    assert is_proven_absent(None, asked_at, lists, PATIENCE) is gone
+def test_a_machine_that_was_never_listed_is_gone_only_after_its_removal(subtests: pytest.Subtests) -> None:
+    for case, asked_s, lists, gone in [
+        ("nobody asked for its removal", None, seen_at(100, 200, 300), False),
+        ("no list", 100, [], False),
+        ("one list", 100, seen_at(200), False),
+        ("two lists", 100, seen_at(101, 111), True),
+        ("two lists, too close together", 100, seen_at(101, 110.9), False),
+        ("many lists, the last late enough", 100, seen_at(101, 105, 111), True),
+        ("lists from before the removal", 100, seen_at(90, 100, 111), False),
+        ("a list without its witness", 100, [a_list(101, MISSING), *seen_at(111)], False),
+        ("an incomplete list", 100, [a_list(101, complete=False), *seen_at(111)], False),
+    ]:
+        with subtests.test(case):
+            asked_at = None if asked_s is None else at(asked_s)
+            assert is_proven_absent(None, asked_at, lists, PATIENCE) is gone
 
 
 # --- what one list changes ---
@@ -359,13 +331,10 @@ def test_a_machine_that_is_not_listed_is_missed_since_that_list() -> None:
     assert changes([sighted()], shown()) == [missed(1, 101, 101)]
 
 
-@pytest.mark.parametrize(
-    ("seen_s", "counts"),
-    [(99.9, True), (100, False), (100.5, False), (101, False), (105, False)],
-    ids=["before", "as it began", "while it ran", "as it ended", "after it"],
-)
-def test_a_machine_seen_after_the_list_began_is_not_missed(seen_s: float, counts: bool) -> None:
-    assert bool(changes([sighted(since_s=seen_s)], shown())) is counts
+def test_a_machine_seen_after_the_list_began_is_not_missed(subtests: pytest.Subtests) -> None:
+    for seen_s, counts in [(99.9, True), (100, False), (100.5, False), (101, False), (105, False)]:
+        with subtests.test(seen_s=seen_s, counts=counts):
+            assert bool(changes([sighted(since_s=seen_s)], shown())) is counts
 
 
 @pytest.mark.parametrize(

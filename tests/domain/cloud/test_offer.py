@@ -25,9 +25,8 @@ def test_each_billing_mode_has_its_own_price(mode: BillingMode, price: Decimal |
     assert offer.gpu_hourly_usd(mode) == price
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
+def test_a_region_is_called_by_its_code_label_or_cluster(subtests: pytest.Subtests) -> None:
+    for word, meant in [
         ("CN-HK-01", True),
         ("cn-hk-01", True),
         (" CN-HK-01 ", True),
@@ -36,61 +35,55 @@ def test_each_billing_mode_has_its_own_price(mode: BillingMode, price: Decimal |
         ("CN-HK", False),
         ("Hong Kong", False),
         ("", False),
-    ],
-)
-def test_a_region_is_called_by_its_code_label_or_cluster(word: str, meant: bool) -> None:
-    region = Region("CN-HK-01", "CN-HK-01 (Hong Kong)", "cn-hongkong-1")
-    assert region.is_called(word) is meant
+    ]:
+        with subtests.test(word=word, meant=meant):
+            region = Region("CN-HK-01", "CN-HK-01 (Hong Kong)", "cn-hongkong-1")
+            assert region.is_called(word) is meant
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        pytest.param(a_template(), id="plain"),
-        pytest.param(a_template(image="x" * 500), id="longest image"),
-        pytest.param(a_template(ports=((1, "http"), (65535, "tcp"))), id="first and last port"),
-        pytest.param(a_template(ports=((2221, "tcp"), (2225, "http"))), id="beside the reserved ports"),
-        pytest.param(a_template(ports=tuple((8000 + n, "http") for n in range(15))), id="most ports"),
-        pytest.param(a_template(envs=tuple((f"K{n}", "v") for n in range(100))), id="most variables"),
-    ],
-)
-def test_a_template_that_can_be_used_is_returned_as_it_is(template: Template) -> None:
-    assert check_template(template) is template
+def test_a_template_that_can_be_used_is_returned_as_it_is(subtests: pytest.Subtests) -> None:
+    for case, template in [
+        ("plain", a_template()),
+        ("longest image", a_template(image="x" * 500)),
+        ("first and last port", a_template(ports=((1, "http"), (65535, "tcp")))),
+        ("beside the reserved ports", a_template(ports=((2221, "tcp"), (2225, "http")))),
+        ("most ports", a_template(ports=tuple((8000 + n, "http") for n in range(15)))),
+        ("most variables", a_template(envs=tuple((f"K{n}", "v") for n in range(100)))),
+    ]:
+        with subtests.test(case):
+            assert check_template(template) is template
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        pytest.param({"image": ""}, "it names no image", id="no image"),
-        pytest.param({"image": " \t"}, "it names no image", id="blank image"),
-        pytest.param({"image": "x" * 501}, "its image name is longer than 500 characters", id="long image"),
-        pytest.param(
+def test_a_template_that_cannot_be_used_says_why(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, dict[str, Any], str]] = [
+        ("no image", {"image": ""}, "it names no image"),
+        ("blank image", {"image": " \t"}, "it names no image"),
+        ("long image", {"image": "x" * 501}, "its image name is longer than 500 characters"),
+        (
+            "too many ports",
             {"ports": tuple((8000 + n, "http") for n in range(16))},
             "it opens 16 ports, 15 are allowed",
-            id="too many ports",
         ),
-        pytest.param({"ports": ((0, "tcp"),)}, "port 0 cannot be used", id="port 0"),
-        pytest.param({"ports": ((-1, "tcp"),)}, "port -1 cannot be used", id="negative port"),
-        pytest.param({"ports": ((65536, "tcp"),)}, "port 65536 cannot be used", id="port too high"),
-        pytest.param({"ports": ((2222, "tcp"),)}, "port 2222 cannot be used", id="reserved, first"),
-        pytest.param({"ports": ((2223, "tcp"),)}, "port 2223 cannot be used", id="reserved, second"),
-        pytest.param({"ports": ((2224, "tcp"),)}, "port 2224 cannot be used", id="reserved, third"),
-        pytest.param({"ports": ((80, "udp"),)}, "port 80 has the unknown type 'udp'", id="unknown type"),
-        pytest.param(
-            {"ports": ((80, "HTTP"),)}, "port 80 has the unknown type 'HTTP'", id="type in capitals"
-        ),
-        pytest.param(
+        ("port 0", {"ports": ((0, "tcp"),)}, "port 0 cannot be used"),
+        ("negative port", {"ports": ((-1, "tcp"),)}, "port -1 cannot be used"),
+        ("port too high", {"ports": ((65536, "tcp"),)}, "port 65536 cannot be used"),
+        ("reserved, first", {"ports": ((2222, "tcp"),)}, "port 2222 cannot be used"),
+        ("reserved, second", {"ports": ((2223, "tcp"),)}, "port 2223 cannot be used"),
+        ("reserved, third", {"ports": ((2224, "tcp"),)}, "port 2224 cannot be used"),
+        ("unknown type", {"ports": ((80, "udp"),)}, "port 80 has the unknown type 'udp'"),
+        ("type in capitals", {"ports": ((80, "HTTP"),)}, "port 80 has the unknown type 'HTTP'"),
+        (
+            "too many variables",
             {"envs": tuple((f"K{n}", "v") for n in range(101))},
             "it has more than 100 environment variables",
-            id="too many variables",
         ),
-    ],
-)
-def test_a_template_that_cannot_be_used_says_why(changes: dict[str, Any], problem: str) -> None:
-    with pytest.raises(TemplateUnusable) as caught:
-        check_template(a_template(**changes))
-    assert caught.value.code == "INVALID_TEMPLATE_CONFIGURATION"
-    assert caught.value.message == f"template 101 cannot be used: {problem}"
+    ]
+    for case, changes, problem in rows:
+        with subtests.test(case):
+            with pytest.raises(TemplateUnusable) as caught:
+                check_template(a_template(**changes))
+            assert caught.value.code == "INVALID_TEMPLATE_CONFIGURATION"
+            assert caught.value.message == f"template 101 cannot be used: {problem}"
 
 
 def test_all_problems_are_told_at_once() -> None:

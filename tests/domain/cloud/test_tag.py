@@ -84,63 +84,59 @@ def test_two_attempts_never_share_a_tag(one: Tag, other: Tag) -> None:
     assert (str(one) == str(other)) is (one == other)
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        pytest.param("job-7", "job-7", id="as it is"),
-        pytest.param("Big Job #7", "big-job-7", id="lower case, one dash for what is not allowed"),
-        pytest.param("  --job--7-- ", "job--7", id="dashes inside stay, around it go"),
-        pytest.param("Straße", "strasse", id="folded"),
-        pytest.param("naïve café", "na-ve-caf", id="accents"),
-        pytest.param("", "gpu", id="empty"),
-        pytest.param("漢字", "gpu", id="nothing left of it"),
-        pytest.param("x" * 300, "x" * 180, id="cut"),
-        pytest.param("-" * 200 + "job", "job", id="dashes in front do not use up the space"),
-        pytest.param("x" * 179 + "--y", "x" * 179, id="no dash where it is cut"),
-        pytest.param(f"a--{TEXT}", f"a--{TEXT}", id="somebody else's tag is only a name"),
-    ],
-)
-def test_a_name_is_cleaned_and_cut(name: str, shown: str) -> None:
-    assert cloud_name(name, TAG) == f"{shown}--{TEXT}"
-    assert plain_name(f"{shown}--{TEXT}") == shown
+def test_a_name_is_cleaned_and_cut(subtests: pytest.Subtests) -> None:
+    for case, name, shown in [
+        ("as it is", "job-7", "job-7"),
+        ("lower case, one dash for what is not allowed", "Big Job #7", "big-job-7"),
+        ("dashes inside stay, around it go", "  --job--7-- ", "job--7"),
+        ("folded", "Straße", "strasse"),
+        ("accents", "naïve café", "na-ve-caf"),
+        ("empty", "", "gpu"),
+        ("nothing left of it", "漢字", "gpu"),
+        ("cut", "x" * 300, "x" * 180),
+        ("dashes in front do not use up the space", "-" * 200 + "job", "job"),
+        ("no dash where it is cut", "x" * 179 + "--y", "x" * 179),
+        ("somebody else's tag is only a name", f"a--{TEXT}", f"a--{TEXT}"),
+    ]:
+        with subtests.test(case):
+            assert cloud_name(name, TAG) == f"{shown}--{TEXT}"
+            assert plain_name(f"{shown}--{TEXT}") == shown
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("job", id="no tag"),
-        pytest.param(TEXT, id="no name and no separator"),
-        pytest.param(f"job-{TEXT}", id="one dash"),
-        pytest.param(f"job--x{TEXT}", id="something before the mark"),
-        pytest.param(f"job--{TEXT}-copy", id="something after it"),
-        pytest.param(f"job--{TEXT} ", id="space after it"),
-        pytest.param(f"job--{TEXT}\n", id="line break after it"),
-        pytest.param(f"job--{TEXT.upper()}", id="upper case"),
-        pytest.param(f"job--{TEXT.replace('a1b2c3d4', 'A1b2c3d4')}", id="one letter in upper case"),
-        pytest.param(f"job--ng1-a1b2c3d4-{KEY}-1", id="another mark"),
-        pytest.param(f"job--gh2-a1b2c3d4-{KEY}-1", id="a later mark"),
-        pytest.param(f"job--gh1-a1b2c3d-{KEY}-1", id="installation too short"),
-        pytest.param(f"job--gh1-a1b2c3d4e-{KEY}-1", id="installation too long"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY[:-1]}-1", id="key too short"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}z-1", id="key too long"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}", id="no attempt"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-", id="empty attempt"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-0", id="attempts are counted from 1"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-01", id="leading zero"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1234567890", id="attempt too long"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-x", id="attempt is no number"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-", id="empty nonce"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcde", id="nonce too short"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcdefg", id="nonce too long"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcdeF", id="nonce in upper case"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-１", id="a digit of another script"),
-        pytest.param(f"job--gh1-a1b2c3dé-{KEY}-1", id="a letter of another script"),
-    ],
-)
-def test_what_only_looks_like_a_tag_is_none(name: str) -> None:
-    assert parse_tag(name) is None
-    assert plain_name(name) == name
+def test_what_only_looks_like_a_tag_is_none(subtests: pytest.Subtests) -> None:
+    for case, name in [
+        ("empty", ""),
+        ("no tag", "job"),
+        ("no name and no separator", TEXT),
+        ("one dash", f"job-{TEXT}"),
+        ("something before the mark", f"job--x{TEXT}"),
+        ("something after it", f"job--{TEXT}-copy"),
+        ("space after it", f"job--{TEXT} "),
+        ("line break after it", f"job--{TEXT}\n"),
+        ("upper case", f"job--{TEXT.upper()}"),
+        ("one letter in upper case", f"job--{TEXT.replace('a1b2c3d4', 'A1b2c3d4')}"),
+        ("another mark", f"job--ng1-a1b2c3d4-{KEY}-1"),
+        ("a later mark", f"job--gh2-a1b2c3d4-{KEY}-1"),
+        ("installation too short", f"job--gh1-a1b2c3d-{KEY}-1"),
+        ("installation too long", f"job--gh1-a1b2c3d4e-{KEY}-1"),
+        ("key too short", f"job--gh1-a1b2c3d4-{KEY[:-1]}-1"),
+        ("key too long", f"job--gh1-a1b2c3d4-{KEY}z-1"),
+        ("no attempt", f"job--gh1-a1b2c3d4-{KEY}"),
+        ("empty attempt", f"job--gh1-a1b2c3d4-{KEY}-"),
+        ("attempts are counted from 1", f"job--gh1-a1b2c3d4-{KEY}-0"),
+        ("leading zero", f"job--gh1-a1b2c3d4-{KEY}-01"),
+        ("attempt too long", f"job--gh1-a1b2c3d4-{KEY}-1234567890"),
+        ("attempt is no number", f"job--gh1-a1b2c3d4-{KEY}-x"),
+        ("empty nonce", f"job--gh1-a1b2c3d4-{KEY}-1-"),
+        ("nonce too short", f"job--gh1-a1b2c3d4-{KEY}-1-abcde"),
+        ("nonce too long", f"job--gh1-a1b2c3d4-{KEY}-1-abcdefg"),
+        ("nonce in upper case", f"job--gh1-a1b2c3d4-{KEY}-1-abcdeF"),
+        ("a digit of another script", f"job--gh1-a1b2c3d4-{KEY}-１"),
+        ("a letter of another script", f"job--gh1-a1b2c3dé-{KEY}-1"),
+    ]:
+        with subtests.test(case):
+            assert parse_tag(name) is None
+            assert plain_name(name) == name
 
 
 @pytest.mark.parametrize("name", [f"--{TEXT}", f"Anything Else--{TEXT}", f"two\nlines--{TEXT}"])

@@ -14,9 +14,8 @@ from tests.support.fake_clock import START
 POLL = timedelta(seconds=30)
 
 
-@pytest.mark.parametrize(
-    ("lost", "lately", "instances", "held"),
-    [
+def test_a_tenth_or_two_are_believed_at_once(subtests: pytest.Subtests) -> None:
+    for lost, lately, instances, held in [
         (1, 0, 1, False),
         (2, 0, 2, False),
         (3, 0, 3, True),
@@ -24,10 +23,9 @@ POLL = timedelta(seconds=30)
         (10, 0, 100, False),
         (11, 0, 100, True),
         (6, 5, 100, True),
-    ],
-)
-def test_a_tenth_or_two_are_believed_at_once(lost: int, lately: int, instances: int, held: bool) -> None:
-    assert (vanishing_brake(lost, lately, instances) is not None) is held
+    ]:
+        with subtests.test(lost=lost, lately=lately, instances=instances, held=held):
+            assert (vanishing_brake(lost, lately, instances) is not None) is held
 
 
 def a_list(minute: float, *, complete: bool = True, witness: Witness = Witness.SEEN) -> ListRecord:
@@ -35,9 +33,8 @@ def a_list(minute: float, *, complete: bool = True, witness: Witness = Witness.S
     return ListRecord(at, at, complete, witness)
 
 
-@pytest.mark.parametrize(
-    ("last", "believed_minute", "minute", "words"),
-    [
+def test_it_is_said_after_five_minutes_why_no_list_is_believed(subtests: pytest.Subtests) -> None:
+    for last, believed_minute, minute, words in [
         (a_list(10), 10, 11, None),
         (a_list(10, complete=False), 6, 11, None),
         (a_list(10, complete=False), 5, 11, "do not fit the total"),
@@ -45,14 +42,11 @@ def a_list(minute: float, *, complete: bool = True, witness: Witness = Witness.S
         (a_list(5), 5, 11, "no list was made"),
         (None, None, 4, None),
         (None, None, 6, "no list was made"),
-    ],
-)
-def test_it_is_said_after_five_minutes_why_no_list_is_believed(
-    last: ListRecord | None, believed_minute: float | None, minute: float, words: str | None
-) -> None:
-    believed_at = None if believed_minute is None else START + timedelta(minutes=believed_minute)
-    found = why_unbelieved(last, believed_at, START, START + timedelta(minutes=minute), POLL)
-    assert found is None if words is None else words in (found or "")
+    ]:
+        with subtests.test(last=last, believed_minute=believed_minute, minute=minute, words=words):
+            believed_at = None if believed_minute is None else START + timedelta(minutes=believed_minute)
+            found = why_unbelieved(last, believed_at, START, START + timedelta(minutes=minute), POLL)
+            assert found is None if words is None else words in (found or "")
 
 
 def test_who_looks_seldom_waits_for_three_looks() -> None:

@@ -30,9 +30,10 @@ def test_drift_is_what_was_metered_less_what_was_billed():
     assert line(1.0, None).drift is None
 
 
-@pytest.mark.parametrize(
-    ("metered", "billed", "doubt", "told"),
-    [
+def test_a_difference_is_told_above_ten_cents_two_per_cent_and_our_own_doubt(
+    subtests: pytest.Subtests,
+) -> None:
+    for metered, billed, doubt, told in [
         # Less than ten cents is never worth a word, whatever part of the bill it is.
         (0.09, 0.0, 0.0, False),
         (0.11, 0.0, 0.0, True),
@@ -46,10 +47,9 @@ def test_drift_is_what_was_metered_less_what_was_billed():
         (1.5, 1.0, 0.4, True),
         # Nobody has asked for the bill yet.
         (5.0, None, 0.0, False),
-    ],
-)
-def test_a_difference_is_told_above_ten_cents_two_per_cent_and_our_own_doubt(metered, billed, doubt, told):
-    assert line(metered, billed, doubt).is_drifting is told
+    ]:
+        with subtests.test(metered=metered, billed=billed, doubt=doubt, told=told):
+            assert line(metered, billed, doubt).is_drifting is told
 
 
 def test_every_machine_that_either_side_knows_is_compared():
@@ -84,9 +84,8 @@ def test_a_bill_is_whole_some_hours_after_its_day(at, settled):
     assert is_settled(DAY, at) is settled
 
 
-@pytest.mark.parametrize(
-    ("rate", "unit", "cards", "is_other"),
-    [
+def test_another_price_is_told_apart_from_more_cards(subtests: pytest.Subtests) -> None:
+    for rate, unit, cards, is_other in [
         (350_000_000, 350_000_000, 1, False),
         (700_000_000, 350_000_000, 2, False),
         # Half the price of one card is not the price of two.
@@ -95,10 +94,9 @@ def test_a_bill_is_whole_some_hours_after_its_day(at, settled):
         # Rounded to five digits.
         (333_333_333, 333_330_000, 1, False),
         (350_000_000, 0, 1, False),
-    ],
-)
-def test_another_price_is_told_apart_from_more_cards(rate, unit, cards, is_other):
-    assert is_other_price(rate, unit, quantity_s=3600 * cards, metered_s=3590) is is_other
+    ]:
+        with subtests.test(rate=rate, unit=unit, cards=cards, is_other=is_other):
+            assert is_other_price(rate, unit, quantity_s=3600 * cards, metered_s=3590) is is_other
 
 
 def test_of_a_machine_that_was_not_metered_no_price_is_known():

@@ -26,17 +26,23 @@ def test_who_owes_money_has_no_hour_left():
     assert runway_hours(USD(-3), USD(2)) == 0
 
 
-@pytest.mark.parametrize(("hours", "level"), [("6", None), ("5.99", 6), ("1", 6), ("0.99", 1), ("0", 1)])
-def test_it_is_told_below_six_hours_and_again_below_one(hours, level):
-    assert level_of(USD(hours)) == level
+def test_it_is_told_below_six_hours_and_again_below_one(subtests: pytest.Subtests) -> None:
+    for hours, level in [("6", None), ("5.99", 6), ("1", 6), ("0.99", 1), ("0", 1)]:
+        with subtests.test(hours=hours, level=level):
+            assert level_of(USD(hours)) == level
 
 
-@pytest.mark.parametrize(
-    ("told", "level", "news"),
-    [(None, None, False), (None, 6, True), (6, 6, False), (6, 1, True), (1, 6, False), (None, 1, True)],
-)
-def test_only_what_is_worse_than_before_is_news(told, level, news):
-    assert is_news(told, level) is news
+def test_only_what_is_worse_than_before_is_news(subtests: pytest.Subtests) -> None:
+    for told, level, news in [
+        (None, None, False),
+        (None, 6, True),
+        (6, 6, False),
+        (6, 1, True),
+        (1, 6, False),
+        (None, 1, True),
+    ]:
+        with subtests.test(told=told, level=level, news=news):
+            assert is_news(told, level) is news
 
 
 def test_a_month_ends_where_the_next_begins():

@@ -242,23 +242,28 @@ def test_samples_are_asked_for_from_the_last_that_is_known_but_no_more_than_fit(
     assert asked_span(RULE, NOON, LONG_AGO - 10 * RULE.window)[0] == NOON - SAMPLES_MAX * MINUTE
 
 
-@pytest.mark.parametrize("phase_s", range(0, 60, 7))
-def test_it_ends_soon_after_the_first_sample_that_shows_the_whole_time_and_never_before(phase_s: int) -> None:
+def test_it_ends_soon_after_the_first_sample_that_shows_the_whole_time_and_never_before(
+    subtests: pytest.Subtests,
+) -> None:
     """Samples come once a minute, and a minute late."""
-    used_until = NOON + timedelta(seconds=phase_s)
-    at, watch, looks = NOON + timedelta(minutes=10, seconds=50), UseWatch(LONG_AGO, LONG_AGO), 0
-    while not watch.is_over:
-        newest = at.replace(second=0) - MINUTE
-        samples = [
-            Utilization(newest - n * MINUTE, (0.0 if newest - n * MINUTE >= used_until else 90.0,), 1.0)
-            for n in range(60)
-        ]
-        watch = judge(RULE, watch, use_of(samples, RULE, 1, at), LONG_AGO, at)
-        looks += 1
-        if watch.is_over:
-            break
-        at = watch.look_at
-    first_quiet = NOON if phase_s == 0 else NOON + MINUTE
-    shown_at = first_quiet + RULE.window + MINUTE
-    assert timedelta(0) <= at - shown_at <= timedelta(seconds=20)
-    assert looks <= 6
+    for phase_s in range(0, 60, 7):
+        with subtests.test(phase_s=phase_s):
+            used_until = NOON + timedelta(seconds=phase_s)
+            at, watch, looks = NOON + timedelta(minutes=10, seconds=50), UseWatch(LONG_AGO, LONG_AGO), 0
+            while not watch.is_over:
+                newest = at.replace(second=0) - MINUTE
+                samples = [
+                    Utilization(
+                        newest - n * MINUTE, (0.0 if newest - n * MINUTE >= used_until else 90.0,), 1.0
+                    )
+                    for n in range(60)
+                ]
+                watch = judge(RULE, watch, use_of(samples, RULE, 1, at), LONG_AGO, at)
+                looks += 1
+                if watch.is_over:
+                    break
+                at = watch.look_at
+            first_quiet = NOON if phase_s == 0 else NOON + MINUTE
+            shown_at = first_quiet + RULE.window + MINUTE
+            assert timedelta(0) <= at - shown_at <= timedelta(seconds=20)
+            assert looks <= 6

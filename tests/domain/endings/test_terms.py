@@ -23,18 +23,16 @@ LATER = NOON + timedelta(hours=1)
 WARNING = timedelta(seconds=600)
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
+def test_terms_are_read_as_they_were_written(subtests: pytest.Subtests) -> None:
+    for terms in [
         NO_TERMS,
         Terms(Lease(seconds=60), Silence(300, EndAction.DELETE), delete_stopped_s=3600),
         Terms(idle=Idleness(300, 7, 8, ActivityCheck(8080, "/busy"), EndAction.DELETE)),
         Terms(idle=Idleness(1800)),
         Terms(Lease(until=LATER, then=EndAction.DELETE), Silence(silence_s=30)),
-    ],
-)
-def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
-    assert Terms.from_doc(json.loads(json.dumps(terms.as_doc()))) == terms
+    ]:
+        with subtests.test(terms=terms):
+            assert Terms.from_doc(json.loads(json.dumps(terms.as_doc()))) == terms
 
 
 def test_a_term_is_read_as_it_was_written() -> None:

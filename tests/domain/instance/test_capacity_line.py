@@ -134,9 +134,8 @@ def test_whoever_may_try_something_is_a_head_and_nobody_else(
 WAITING = Waiting(WaitingFor.CAPACITY, "sold out", START)
 
 
-@pytest.mark.parametrize(
-    ("changes", "waits"),
-    [
+def test_in_line_is_who_has_no_machine_and_may_rent_one(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], bool]] = [
         ({}, True),
         ({"waiting_for": Waiting(WaitingFor.CLOUD, "down", START)}, True),
         ({"waiting_for": None}, False),
@@ -144,13 +143,12 @@ WAITING = Waiting(WaitingFor.CAPACITY, "sold out", START)
         ({"goal": Goal.DELETED}, False),
         ({"status": Status.FAILED}, False),
         ({"cloud_id": "m1"}, False),
-    ],
-    ids=str,
-)
-def test_in_line_is_who_has_no_machine_and_may_rent_one(changes: dict[str, Any], waits: bool) -> None:
-    fields: dict[str, Any] = {"line_since": START, "waiting_for": WAITING, "cloud_id": None}
-    it = an_instance(**{"status": Status.CREATING, "goal": Goal.RUNNING, **fields, **changes})
-    assert is_in_line(it) is waits
+    ]
+    for changes, waits in rows:
+        with subtests.test(changes=changes, waits=waits):
+            fields: dict[str, Any] = {"line_since": START, "waiting_for": WAITING, "cloud_id": None}
+            it = an_instance(**{"status": Status.CREATING, "goal": Goal.RUNNING, **fields, **changes})
+            assert is_in_line(it) is waits
 
 
 def an_offer(mode: BillingMode, **changes: Any) -> Offer:

@@ -58,26 +58,23 @@ def judged(
 # Replies
 
 
-@pytest.mark.parametrize(
-    ("status", "category"),
-    [
+def test_without_an_expectation_any_2xx_is_healthy(subtests: pytest.Subtests) -> None:
+    for status, category in [
         *((status, "ok") for status in (200, 201, 204, 299)),
         *((status, "redirect") for status in (300, 301, 302, 303, 304, 307, 308)),
         *((status, "client_error") for status in (400, 401, 403, 404, 418, 429, 499)),
         *((status, "server_error") for status in (500, 501, 505, 520, 599)),
         *((status, "bad_gateway") for status in (502, 503, 504)),
         *((status, "unexpected_status") for status in (100, 101, 199, 600, 999)),
-    ],
-)
-def test_without_an_expectation_any_2xx_is_healthy(status: int, category: str) -> None:
-    found, detail = classify_reply(CHECK, status, {}, b"")
-    assert found == category
-    assert str(status) in detail
+    ]:
+        with subtests.test(status=status, category=category):
+            found, detail = classify_reply(CHECK, status, {}, b"")
+            assert found == category
+            assert str(status) in detail
 
 
-@pytest.mark.parametrize(
-    ("status", "category"),
-    [
+def test_an_expected_status_is_healthy_and_no_other(subtests: pytest.Subtests) -> None:
+    for status, category in [
         (302, "ok"),
         (401, "ok"),
         (503, "ok"),
@@ -87,22 +84,23 @@ def test_without_an_expectation_any_2xx_is_healthy(status: int, category: str) -
         (404, "client_error"),
         (500, "server_error"),
         (502, "bad_gateway"),
-    ],
-)
-def test_an_expected_status_is_healthy_and_no_other(status: int, category: str) -> None:
-    assert judged(replace(CHECK, expected_status=(302, 401, 503)), status) == category
+    ]:
+        with subtests.test(status=status, category=category):
+            assert judged(replace(CHECK, expected_status=(302, 401, 503)), status) == category
 
 
-@pytest.mark.parametrize("kind", list(ERROR_PAGES))
-def test_an_error_page_with_200_is_unhealthy(kind: str) -> None:
-    category, detail = classify_reply(CHECK, 200, HTML, ERROR_PAGES[kind].encode())
-    assert category is HealthCategory.ERROR_PAGE
-    assert "error page" in detail
+def test_an_error_page_with_200_is_unhealthy(subtests: pytest.Subtests) -> None:
+    for kind in list(ERROR_PAGES):
+        with subtests.test(kind=kind):
+            category, detail = classify_reply(CHECK, 200, HTML, ERROR_PAGES[kind].encode())
+            assert category is HealthCategory.ERROR_PAGE
+            assert "error page" in detail
 
 
-@pytest.mark.parametrize("kind", list(NORMAL_PAGES))
-def test_a_normal_page_with_200_is_healthy(kind: str) -> None:
-    assert judged(CHECK, 200, NORMAL_PAGES[kind].encode()) is HealthCategory.OK
+def test_a_normal_page_with_200_is_healthy(subtests: pytest.Subtests) -> None:
+    for kind in list(NORMAL_PAGES):
+        with subtests.test(kind=kind):
+            assert judged(CHECK, 200, NORMAL_PAGES[kind].encode()) is HealthCategory.OK
 
 
 def test_an_error_page_stays_one_when_its_200_was_asked_for_by_number_or_its_text_is_expected() -> None:
@@ -121,19 +119,17 @@ def test_a_page_that_goes_on_is_no_error_page() -> None:
     assert classify_reply(CHECK, 200, HTML, page, truncated=True)[0] is HealthCategory.OK
 
 
-@pytest.mark.parametrize(
-    ("body", "category"),
-    [
+def test_the_expected_text_must_be_in_the_reply(subtests: pytest.Subtests) -> None:
+    for body, category in [
         ("{'state': 'geöffnet ✓'}".encode(), "ok"),
         (b"", "unexpected_body"),
         ("GEÖFFNET ✓".encode(), "unexpected_body"),
         ("geöffnet ✓".encode("utf-16"), "unexpected_body"),
         (b" " * BODY_MAX_BYTES + "geöffnet ✓".encode(), "unexpected_body"),
-    ],
-)
-def test_the_expected_text_must_be_in_the_reply(body: bytes, category: str) -> None:
-    check = replace(CHECK, body_contains="geöffnet ✓")
-    assert judged(check, 200, body, {"content-type": "application/json"}) == category
+    ]:
+        with subtests.test(body=body, category=category):
+            check = replace(CHECK, body_contains="geöffnet ✓")
+            assert judged(check, 200, body, {"content-type": "application/json"}) == category
 
 
 def test_the_status_counts_before_the_text() -> None:
@@ -155,9 +151,8 @@ def test_only_a_blocked_target_is_hopeless() -> None:
 # Targets
 
 
-@pytest.mark.parametrize(
-    ("target_port", "ports", "expected"),
-    [
+def test_what_must_answer(subtests: pytest.Subtests) -> None:
+    for target_port, ports, expected in [
         (None, (SSH, WEB, JUPYTER), (WEB, JUPYTER)),
         (None, (SSH, DB), (SSH, DB)),
         (None, (), ()),
@@ -170,12 +165,9 @@ def test_only_a_blocked_target_is_hopeless() -> None:
         (None, (replace(WEB, type="udp"),), ()),
         (8080, (replace(WEB, type="udp"),), ()),
         (None, (replace(WEB, type="udp"), SSH), (SSH,)),
-    ],
-)
-def test_what_must_answer(
-    target_port: int | None, ports: tuple[PortMapping, ...], expected: tuple[PortMapping, ...]
-) -> None:
-    assert probe_targets(replace(CHECK, target_port=target_port), ports) == expected
+    ]:
+        with subtests.test(target_port=target_port, ports=ports, expected=expected):
+            assert probe_targets(replace(CHECK, target_port=target_port), ports) == expected
 
 
 def test_a_broken_list_of_ports_does_not_keep_us_busy() -> None:
@@ -280,11 +272,12 @@ def test_nothing_to_look_at_is_no_success() -> None:
     assert explain_health(health) == "the machine shows no port that could be checked"
 
 
-@pytest.mark.parametrize(("passed_s", "left_s"), [(0, 300), (100, 200), (300, 0), (301, 0), (-5000, 300)])
-def test_the_time_left_is_never_more_than_was_ordered(passed_s: float, left_s: float) -> None:
-    now = START + timedelta(seconds=passed_s)
-    assert time_left_s(CHECK, begin_check(CHECK, (WEB,), START), now) == left_s
-    assert time_left_s(CHECK, Health(), now) == 300
+def test_the_time_left_is_never_more_than_was_ordered(subtests: pytest.Subtests) -> None:
+    for passed_s, left_s in [(0, 300), (100, 200), (300, 0), (301, 0), (-5000, 300)]:
+        with subtests.test(passed_s=passed_s, left_s=left_s):
+            now = START + timedelta(seconds=passed_s)
+            assert time_left_s(CHECK, begin_check(CHECK, (WEB,), START), now) == left_s
+            assert time_left_s(CHECK, Health(), now) == 300
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,23 @@ def test_the_key_of_an_instance_fits_into_a_tag() -> None:
     assert parse_tag(cloud_name("job", tag)) == tag
 
 
-@pytest.mark.parametrize("status", Status)
-def test_without_a_check_usable_means_running_or_ready_and_that_somebody_said_so(status: Status) -> None:
-    assert an_instance(status, ready_at=NOW).usable is (status in USABLE_STATUSES)
-    assert not an_instance(status).usable
+def test_without_a_check_usable_means_running_or_ready_and_that_somebody_said_so(
+    subtests: pytest.Subtests,
+) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            assert an_instance(status, ready_at=NOW).usable is (status in USABLE_STATUSES)
+            assert not an_instance(status).usable
 
 
-@pytest.mark.parametrize("status", Status)
-def test_with_a_check_usable_means_that_the_application_answers(status: Status) -> None:
-    # It was ready in an earlier life already: that says nothing about this one.
-    assert an_instance(status, ready_at=NOW, health_check=HealthCheck()).usable is (status is Status.READY)
-    assert not an_instance(status, health_check=HealthCheck()).usable
+def test_with_a_check_usable_means_that_the_application_answers(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            # It was ready in an earlier life already: that says nothing about this one.
+            assert an_instance(status, ready_at=NOW, health_check=HealthCheck()).usable is (
+                status is Status.READY
+            )
+            assert not an_instance(status, health_check=HealthCheck()).usable
 
 
 def test_running_and_ready_are_the_statuses_that_can_be_usable() -> None:
@@ -79,22 +85,20 @@ def test_a_new_instance_has_nothing_and_owes_nothing() -> None:
     assert instance.on_failure == "delete", "a machine that nobody can use costs money"
 
 
-@pytest.mark.parametrize(
-    ("state", "is_open"),
-    [
+def test_an_attempt_is_open_while_its_machine_may_exist_unknown_to_us(subtests: pytest.Subtests) -> None:
+    for state, is_open in [
         (AttemptState.SENT, True),
         (AttemptState.UNKNOWN, True),
         (AttemptState.BOUND, False),
         (AttemptState.REJECTED, False),
         (AttemptState.ABANDONED, False),
-    ],
-)
-def test_an_attempt_is_open_while_its_machine_may_exist_unknown_to_us(
-    state: AttemptState, is_open: bool
-) -> None:
-    attempt = Attempt("inst", 1, "tag", state, "4090", "RTX 4090", "HK", "hk-1", Decimal(1), NOW, "boot")
-    assert attempt.is_open is is_open
-    assert attempt.offer_key == ("4090", "HK", None)
+    ]:
+        with subtests.test(state=state, is_open=is_open):
+            attempt = Attempt(
+                "inst", 1, "tag", state, "4090", "RTX 4090", "HK", "hk-1", Decimal(1), NOW, "boot"
+            )
+            assert attempt.is_open is is_open
+            assert attempt.offer_key == ("4090", "HK", None)
 
 
 def test_a_machine_boots_until_it_runs() -> None:
@@ -106,27 +110,26 @@ def test_a_machine_boots_until_it_runs() -> None:
 URL = "https://example.com/hook"
 
 
-@pytest.mark.parametrize(
-    ("kind", "url", "told"),
-    [
-        pytest.param(CREATED, URL, True, id="told"),
-        pytest.param(CREATED, None, False, id="nobody to tell"),
-        pytest.param(PLANNED, URL, False, id="nobody's business"),
+def test_an_event_is_told_to_who_asked_for_it(subtests: pytest.Subtests) -> None:
+    for case, kind, url, told in [
+        ("told", CREATED, URL, True),
+        ("nobody to tell", CREATED, None, False),
+        ("nobody's business", PLANNED, URL, False),
         # The receiver hears how it ends: deleted, or exited again.
-        pytest.param(DELETING, URL, False, id="on the way out"),
-        pytest.param(START_REFUSED, URL, False, id="a refusal"),
-        pytest.param("instance.reclaim_notice", URL, True, id="a warning"),
-    ],
-)
-def test_an_event_is_told_to_who_asked_for_it(kind: str, url: str | None, told: bool) -> None:
-    assert goes_to_instance_webhook(Event("inst", 1, kind, NOW), an_instance(webhook_url=url)) is told
+        ("on the way out", DELETING, URL, False),
+        ("a refusal", START_REFUSED, URL, False),
+        ("a warning", "instance.reclaim_notice", URL, True),
+    ]:
+        with subtests.test(case):
+            assert goes_to_instance_webhook(Event("inst", 1, kind, NOW), an_instance(webhook_url=url)) is told
 
 
-@pytest.mark.parametrize("status", STATUS_EVENTS)
-def test_every_status_that_is_announced_is_told_under_its_own_name(status: Status) -> None:
-    assert STATUS_EVENTS[status] == f"instance.{status}"
-    # The contract has no webhook for a move; its end is told as a start is.
-    assert (STATUS_EVENTS[status] in WEBHOOK_TYPES) is (status is not Status.MIGRATING)
+def test_every_status_that_is_announced_is_told_under_its_own_name(subtests: pytest.Subtests) -> None:
+    for status in STATUS_EVENTS:
+        with subtests.test(status=status):
+            assert STATUS_EVENTS[status] == f"instance.{status}"
+            # The contract has no webhook for a move; its end is told as a start is.
+            assert (STATUS_EVENTS[status] in WEBHOOK_TYPES) is (status is not Status.MIGRATING)
 
 
 def test_an_order_is_told_under_the_name_of_the_status_that_it_brings() -> None:

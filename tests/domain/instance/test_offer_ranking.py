@@ -62,93 +62,81 @@ ON_DEMAND = BillingMode.ON_DEMAND
 CAP = Decimal("1.40")
 
 
-@pytest.mark.parametrize(
-    ("offer", "wish", "reason"),
-    [
-        pytest.param(
+def test_a_refused_offer_has_its_reason(subtests: pytest.Subtests) -> None:
+    for case, offer, wish, reason in [
+        (
+            "another region",
             an_offer(region=IND),
             a_wish(regions=(HK, SGP)),
             "region AS-IN-01 is not among the regions asked for",
-            id="another region",
         ),
-        pytest.param(
+        (
+            "in no way that is wanted, wherever it is",
             an_offer(region=IND, spot_usd=None, available=False),
             a_wish(regions=(HK, SGP)),
             "not sold as spot, only as onDemand",
-            id="in no way that is wanted, wherever it is",
         ),
-        pytest.param(an_offer(available=False), a_wish(), "not available", id="unavailable"),
-        pytest.param(
-            an_offer(spot_usd=None), a_wish(), "not sold as spot, only as onDemand", id="no spot price"
-        ),
-        pytest.param(
+        ("unavailable", an_offer(available=False), a_wish(), "not available"),
+        ("no spot price", an_offer(spot_usd=None), a_wish(), "not sold as spot, only as onDemand"),
+        (
+            "no on-demand price",
             an_offer(on_demand_usd=None),
             a_wish(billing_mode=ON_DEMAND),
             "not sold as onDemand, only as spot",
-            id="no on-demand price",
         ),
-        pytest.param(
+        (
+            "too dear for all its GPUs",
             an_offer(),
             a_wish(gpu_num=5, hourly_usd_max=CAP),
             "costs 1.75 USD an hour, above the limit of 1.40",
-            id="too dear for all its GPUs",
         ),
-        pytest.param(
+        (
+            "too dear on demand",
             an_offer(),
             a_wish(gpu_num=3, hourly_usd_max=CAP, billing_mode=ON_DEMAND),
             "costs 2.10 USD an hour, above the limit of 1.40",
-            id="too dear on demand",
         ),
-        pytest.param(
+        (
+            "too dear with its disk",
             an_offer(),
             a_wish(disk_gb=500, hourly_usd_max=Decimal("0.44")),
             "costs 0.441666667 USD an hour (0.091666667 of it for 500 GB of disk), above the limit of 0.44",
-            id="too dear with its disk",
         ),
-        pytest.param(
+        (
+            "too dear with a dear disk",
             an_offer(disk=DiskTariff(Decimal("0.24"), 10)),
             a_wish(hourly_usd_max=Decimal("0.84")),
             "costs 0.85 USD an hour (0.5 of it for 60 GB of disk), above the limit of 0.84",
-            id="too dear with a dear disk",
         ),
-        pytest.param(
+        (
+            "disk too small",
             an_offer(disk_gb_max=100),
             a_wish(disk_gb=101),
             "gives at most 100 GB of root disk",
-            id="disk too small",
         ),
-    ],
-)
-def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -> None:
-    assert rejection_reason(offer, wish) == reason
-    ranking = rank_offers([offer], wish)
-    assert (ranking.accepted, ranking.refused) == ((), (RejectedOffer(offer, reason),))
+    ]:
+        with subtests.test(case):
+            assert rejection_reason(offer, wish) == reason
+            ranking = rank_offers([offer], wish)
+            assert (ranking.accepted, ranking.refused) == ((), (RejectedOffer(offer, reason),))
 
 
-@pytest.mark.parametrize(
-    ("offer", "wish"),
-    [
-        pytest.param(an_offer(), a_wish(), id="anywhere"),
-        pytest.param(an_offer(), a_wish(regions=(SGP, HK)), id="one of the regions"),
-        pytest.param(an_offer(), a_wish(gpu_num=4, hourly_usd_max=CAP), id="exactly at the limit"),
-        pytest.param(
-            an_offer(), a_wish(gpu_num=2, hourly_usd_max=CAP, billing_mode=ON_DEMAND), id="on demand"
-        ),
-        pytest.param(an_offer(disk_gb_max=100), a_wish(disk_gb=100), id="exactly the largest disk"),
-        pytest.param(
-            an_offer(), a_wish(disk_gb=300, hourly_usd_max=Decimal("0.40")), id="exactly at it with its disk"
-        ),
-        pytest.param(an_offer(disk_gb_max=0), a_wish(disk_gb=1000), id="largest disk not known"),
-        pytest.param(an_offer(on_demand_usd=None), a_wish(), id="no on-demand price, none needed"),
-        pytest.param(
-            an_offer(spot_usd=None), a_wish(billing_mode=ON_DEMAND), id="no spot price, none needed"
-        ),
-    ],
-)
-def test_an_offer_that_fits_is_accepted(offer: Offer, wish: Wish) -> None:
-    assert rejection_reason(offer, wish) is None
-    ranking = rank_offers([offer], wish)
-    assert (ranking.accepted, ranking.refused) == ((offer,), ())
+def test_an_offer_that_fits_is_accepted(subtests: pytest.Subtests) -> None:
+    for case, offer, wish in [
+        ("anywhere", an_offer(), a_wish()),
+        ("one of the regions", an_offer(), a_wish(regions=(SGP, HK))),
+        ("exactly at the limit", an_offer(), a_wish(gpu_num=4, hourly_usd_max=CAP)),
+        ("on demand", an_offer(), a_wish(gpu_num=2, hourly_usd_max=CAP, billing_mode=ON_DEMAND)),
+        ("exactly the largest disk", an_offer(disk_gb_max=100), a_wish(disk_gb=100)),
+        ("exactly at it with its disk", an_offer(), a_wish(disk_gb=300, hourly_usd_max=Decimal("0.40"))),
+        ("largest disk not known", an_offer(disk_gb_max=0), a_wish(disk_gb=1000)),
+        ("no on-demand price, none needed", an_offer(on_demand_usd=None), a_wish()),
+        ("no spot price, none needed", an_offer(spot_usd=None), a_wish(billing_mode=ON_DEMAND)),
+    ]:
+        with subtests.test(case):
+            assert rejection_reason(offer, wish) is None
+            ranking = rank_offers([offer], wish)
+            assert (ranking.accepted, ranking.refused) == ((offer,), ())
 
 
 def test_what_refused_this_wish_for_lack_of_stock_is_not_tried_there_again() -> None:
@@ -173,21 +161,19 @@ CARDS = tuple(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        pytest.param("RTX 4090 24GB", "ab", id="exact before contained"),
-        pytest.param("rTx 4090 24gB", "ab", id="any case"),
-        pytest.param("  H100 SXM ", "e", id="spaces around it"),
-        pytest.param("rtx 4090", "d", id="exact although others contain it"),
-        pytest.param("4090", "abcd", id="contained"),
-        pytest.param("24gb p", "c", id="contained in any case"),
-        pytest.param("RTX  4090", "", id="spaces inside count"),
-        pytest.param("A100", "", id="nothing"),
-    ],
-)
-def test_a_name_means_the_exact_product_else_all_that_contain_it(name: str, meant: str) -> None:
-    assert "".join(ids(offers_named(CARDS, name))) == meant
+def test_a_name_means_the_exact_product_else_all_that_contain_it(subtests: pytest.Subtests) -> None:
+    for case, name, meant in [
+        ("exact before contained", "RTX 4090 24GB", "ab"),
+        ("any case", "rTx 4090 24gB", "ab"),
+        ("spaces around it", "  H100 SXM ", "e"),
+        ("exact although others contain it", "rtx 4090", "d"),
+        ("contained", "4090", "abcd"),
+        ("contained in any case", "24gb p", "c"),
+        ("spaces inside count", "RTX  4090", ""),
+        ("nothing", "A100", ""),
+    ]:
+        with subtests.test(case):
+            assert "".join(ids(offers_named(CARDS, name))) == meant
 
 
 def test_an_unknown_product_is_not_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -44,13 +45,14 @@ def moved(kind: OperationKind, *statuses: str) -> Operation:
     return operation
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_just_accepted_is_under_way(kind: OperationKind) -> None:
-    operation = requested("op_1", kind, NOW)
-    assert (operation.id, operation.kind, operation.requested_at) == ("op_1", kind, NOW)
-    assert operation.is_running
-    assert operation.phases == ((OperationPhase.REQUESTED, NOW),)
-    assert (operation.ended_at, operation.error) == (None, None)
+def test_what_was_just_accepted_is_under_way(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            operation = requested("op_1", kind, NOW)
+            assert (operation.id, operation.kind, operation.requested_at) == ("op_1", kind, NOW)
+            assert operation.is_running
+            assert operation.phases == ((OperationPhase.REQUESTED, NOW),)
+            assert (operation.ended_at, operation.error) == (None, None)
 
 
 def test_a_start_without_a_check_is_done_when_it_runs() -> None:
@@ -106,14 +108,14 @@ REACHED = {
 }
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_each_status_adds(kind: OperationKind, status: Status) -> None:
-    added = [REACHED[status]] if status in REACHED else []
-    if (kind, status) == (OperationKind.RESTART, Status.STARTING):
-        # Only what is seen of the machine proves that.
-        added = []
-    assert phases(moved(kind, status)) == ["requested", *added]
+def test_what_each_status_adds(subtests: pytest.Subtests) -> None:
+    for status, kind in product(Status, KINDS):
+        with subtests.test(status=status, kind=kind):
+            added = [REACHED[status]] if status in REACHED else []
+            if (kind, status) == (OperationKind.RESTART, Status.STARTING):
+                # Only what is seen of the machine proves that.
+                added = []
+            assert phases(moved(kind, status)) == ["requested", *added]
 
 
 # --- how it ends ---
@@ -166,23 +168,27 @@ def test_a_failed_start_says_why_and_since_when(status: str) -> None:
     assert phases(operation) == ["requested", "starting", "failed"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_later_goal_puts_it_aside(kind: OperationKind) -> None:
-    operation = requested("op_1", kind, NOW).superseded(at(5))
-    assert operation.state is OperationState.SUPERSEDED
-    assert operation.ended_at == at(5)
-    assert operation.error is None
-    assert phases(operation) == ["requested", "superseded"]
-
-
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("usable", [False, True])
-@pytest.mark.parametrize("error", [None, a_failure(9)], ids=["fine", "error"])
-def test_what_has_ended_never_changes(status: Status, usable: bool, error: Failure | None) -> None:
+def test_a_later_goal_puts_it_aside(subtests: pytest.Subtests) -> None:
     for kind in KINDS:
-        running = requested("op_1", kind, NOW)
-        for ended in (running.succeeded(at(1)), running.failed(a_failure(1)), running.superseded(at(1))):
-            assert progress(ended, status, usable, error, at(9)) is ended
+        with subtests.test(kind=kind):
+            operation = requested("op_1", kind, NOW).superseded(at(5))
+            assert operation.state is OperationState.SUPERSEDED
+            assert operation.ended_at == at(5)
+            assert operation.error is None
+            assert phases(operation) == ["requested", "superseded"]
+
+
+def test_what_has_ended_never_changes(subtests: pytest.Subtests) -> None:
+    for status, usable, error in product(Status, [False, True], [None, a_failure(9)]):
+        with subtests.test(status=status, usable=usable, error=error):
+            for kind in KINDS:
+                running = requested("op_1", kind, NOW)
+                for ended in (
+                    running.succeeded(at(1)),
+                    running.failed(a_failure(1)),
+                    running.superseded(at(1)),
+                ):
+                    assert progress(ended, status, usable, error, at(9)) is ended
 
 
 # --- any history ---

@@ -33,9 +33,8 @@ def metered(instance: Instance, hourly_usd: str) -> Instance:
     return replace(instance, cost=SettledCost(rate=nano_usd(Decimal(hourly_usd)), at=START))
 
 
-@pytest.mark.parametrize(
-    ("instance", "gpus"),
-    [
+def test_what_holds_gpus(subtests: pytest.Subtests) -> None:
+    for instance, gpus in [
         (WAITING, 1),
         (RUNNING, 1),
         *((replace(RUNNING, status=it), 1) for it in (Status.STOPPING, Status.DELETING, Status.MIGRATING)),
@@ -50,10 +49,9 @@ def metered(instance: Instance, hourly_usd: str) -> Instance:
         (metered(KEPT, "0.35"), 1),
         # Its machine has stopped by itself: nothing but the disk is paid for.
         (metered(KEPT, "0"), 0),
-    ],
-)
-def test_what_holds_gpus(instance: object, gpus: int) -> None:
-    assert usage_of(instance).gpus == gpus  # type: ignore[arg-type]
+    ]:
+        with subtests.test(instance=instance, gpus=gpus):
+            assert usage_of(instance).gpus == gpus
 
 
 def test_the_price_is_the_rental_s_else_the_most_else_the_expected() -> None:
@@ -82,9 +80,8 @@ def test_a_stopped_disk_is_still_spent_on() -> None:
     assert usage_of(replace(BIG, status=Status.DELETED)) == Usage()
 
 
-@pytest.mark.parametrize(
-    ("instance", "usd"),
-    [
+def test_a_stopped_machine_costs_its_disk_and_no_machine_costs_nothing(subtests: pytest.Subtests) -> None:
+    for instance, usd in [
         (BIG, BIG.hourly_usd),
         (replace(BIG, status=Status.STOPPING), BIG.hourly_usd),
         (replace(BIG, status=Status.EXITED), Decimal("0.05")),
@@ -95,29 +92,24 @@ def test_a_stopped_disk_is_still_spent_on() -> None:
         (replace(KEPT, disk_hourly_usd=Decimal("0.05")), BIG.hourly_usd),
         (metered(replace(KEPT, disk_hourly_usd=Decimal("0.05")), "0.05"), Decimal("0.05")),
         (replace(WAITING, disk_hourly_usd=Decimal("0.05")), Decimal(0)),
-    ],
-)
-def test_a_stopped_machine_costs_its_disk_and_no_machine_costs_nothing(
-    instance: Instance, usd: Decimal
+    ]:
+        with subtests.test(instance=instance, usd=usd):
+            assert hourly_usd_now(instance) == usd
+
+
+def test_until_its_lease_ends_it_costs_what_it_costs_now_to_the_nano_dollar(
+    subtests: pytest.Subtests,
 ) -> None:
-    assert hourly_usd_now(instance) == usd
-
-
-@pytest.mark.parametrize(
-    ("instance", "usd"),
-    [
+    for instance, usd in [
         (replace(BIG, disk_hourly_usd=Decimal("0.208333")), Decimal("0.186111")),
         (replace(BIG, status=Status.EXITED), Decimal("0.016666666")),
         (replace(RUNNING, status=Status.EXITED), Decimal(0)),
         (replace(WAITING, expected_hourly_usd=Decimal("0.7")), Decimal("0.233333333")),
         (WAITING, None),
-    ],
-)
-def test_until_its_lease_ends_it_costs_what_it_costs_now_to_the_nano_dollar(
-    instance: Instance, usd: Decimal | None
-) -> None:
-    leased = replace(instance, lease_term=term_of(1200, NOW, timedelta(minutes=1), EndAction.STOP))
-    assert cost_until_end(leased, NOW) == usd
+    ]:
+        with subtests.test(instance=instance, usd=usd):
+            leased = replace(instance, lease_term=term_of(1200, NOW, timedelta(minutes=1), EndAction.STOP))
+            assert cost_until_end(leased, NOW) == usd
 
 
 @given(

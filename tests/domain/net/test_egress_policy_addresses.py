@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -93,49 +94,60 @@ def wrappings(inner: IPv4Address) -> dict[str, IPv6Address]:
     }
 
 
-@pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_are_open(address: str) -> None:
-    check_address(address, CLOSED)
+def test_public_addresses_are_open(subtests: pytest.Subtests) -> None:
+    for address in PUBLIC:
+        with subtests.test(address=address):
+            check_address(address, CLOSED)
 
 
-@pytest.mark.parametrize("address", [*CLOSED_V4, *METADATA, *CLOSED_V6])
-def test_addresses_that_are_not_public_are_closed(address: str) -> None:
-    with pytest.raises(BlockedTarget):
-        check_address(address, CLOSED)
+def test_addresses_that_are_not_public_are_closed(subtests: pytest.Subtests) -> None:
+    for address in [*CLOSED_V4, *METADATA, *CLOSED_V6]:
+        with subtests.test(address=address), pytest.raises(BlockedTarget):
+            check_address(address, CLOSED)
 
 
-@pytest.mark.parametrize("inner", [*CLOSED_V4, "169.254.169.254", "168.63.129.16"])
-@pytest.mark.parametrize("disguise", list(wrappings(IPv4Address(0))))
-def test_a_closed_ipv4_address_stays_closed_in_every_disguise(inner: str, disguise: str) -> None:
-    with pytest.raises(BlockedTarget):
-        check_address(str(wrappings(IPv4Address(inner))[disguise]), CLOSED)
+def test_a_closed_ipv4_address_stays_closed_in_every_disguise(subtests: pytest.Subtests) -> None:
+    for inner, disguise in product(
+        [*CLOSED_V4, "169.254.169.254", "168.63.129.16"], list(wrappings(IPv4Address(0)))
+    ):
+        with subtests.test(inner=inner, disguise=disguise), pytest.raises(BlockedTarget):
+            check_address(str(wrappings(IPv4Address(inner))[disguise]), CLOSED)
 
 
-@pytest.mark.parametrize("disguise", ["mapped", "nat64", "6to4", "teredo client", "teredo server"])
-def test_a_public_ipv4_address_is_open_through_a_public_translator(disguise: str) -> None:
-    check_address(str(wrappings(IPv4Address("93.184.216.34"))[disguise]), CLOSED)
+def test_a_public_ipv4_address_is_open_through_a_public_translator(subtests: pytest.Subtests) -> None:
+    for disguise in ["mapped", "nat64", "6to4", "teredo client", "teredo server"]:
+        with subtests.test(disguise=disguise):
+            check_address(str(wrappings(IPv4Address("93.184.216.34"))[disguise]), CLOSED)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "localhost", "127.1", "1.2.3.4.5", "8.8.8.8:80", "[::1]", "2606:4700::1%eth0", "8.8.8.8 "]
-)
-def test_what_is_not_a_plain_address_is_closed(text: str) -> None:
-    with pytest.raises(BlockedTarget):
-        check_address(text, EVERYTHING)
+def test_what_is_not_a_plain_address_is_closed(subtests: pytest.Subtests) -> None:
+    for text in [
+        "",
+        "localhost",
+        "127.1",
+        "1.2.3.4.5",
+        "8.8.8.8:80",
+        "[::1]",
+        "2606:4700::1%eth0",
+        "8.8.8.8 ",
+    ]:
+        with subtests.test(text=text), pytest.raises(BlockedTarget):
+            check_address(text, EVERYTHING)
 
 
-@pytest.mark.parametrize("address", METADATA)
-def test_no_setting_opens_link_local_or_metadata(address: str) -> None:
-    exactly = EgressPolicy((ip_network(address),))
-    for policy in (EVERYTHING, exactly):
-        with pytest.raises(BlockedTarget):
-            check_address(address, policy)
+def test_no_setting_opens_link_local_or_metadata(subtests: pytest.Subtests) -> None:
+    for address in METADATA:
+        with subtests.test(address=address):
+            exactly = EgressPolicy((ip_network(address),))
+            for policy in (EVERYTHING, exactly):
+                with pytest.raises(BlockedTarget):
+                    check_address(address, policy)
 
 
-@pytest.mark.parametrize("disguise", list(wrappings(IPv4Address(0))))
-def test_no_setting_opens_metadata_in_a_disguise(disguise: str) -> None:
-    with pytest.raises(BlockedTarget):
-        check_address(str(wrappings(IPv4Address("169.254.169.254"))[disguise]), EVERYTHING)
+def test_no_setting_opens_metadata_in_a_disguise(subtests: pytest.Subtests) -> None:
+    for disguise in list(wrappings(IPv4Address(0))):
+        with subtests.test(disguise=disguise), pytest.raises(BlockedTarget):
+            check_address(str(wrappings(IPv4Address("169.254.169.254"))[disguise]), EVERYTHING)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +195,12 @@ def test_a_policy_is_read_from_a_list() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0-10.0.0.9", "::/129"])
-def test_a_bad_entry_is_named(bad: str) -> None:
-    with pytest.raises(ValueError, match="is not a network") as caught:
-        EgressPolicy.parse(f"127.0.0.0/8,{bad}")
-    assert repr(bad) in str(caught.value)
+def test_a_bad_entry_is_named(subtests: pytest.Subtests) -> None:
+    for bad in ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0-10.0.0.9", "::/129"]:
+        with subtests.test(bad=bad):
+            with pytest.raises(ValueError, match="is not a network") as caught:
+                EgressPolicy.parse(f"127.0.0.0/8,{bad}")
+            assert repr(bad) in str(caught.value)
 
 
 def test_the_reason_does_not_give_away_what_a_name_resolves_to() -> None:

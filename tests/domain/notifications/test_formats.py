@@ -61,21 +61,22 @@ def test_slack_gets_blocks_of_plain_text_and_a_fallback() -> None:
 
 
 @pytest.mark.proves("N1")
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_slack_finds_no_control_sequence_and_no_mention(word: str) -> None:
-    message = slack_message(hostile(word))
-    for text in texts(message):
-        assert "<" not in text and ">" not in text
-        assert "@channel" not in text and "@here" not in text and "@everyone" not in text
-        assert "://" not in text
-        # Each ampersand begins one of the three escapes.
-        assert text.count("&") == sum(text.count(it) for it in ("&amp;", "&lt;", "&gt;"))
-    header, *sections = message["blocks"]
-    assert 1 <= len(header["text"]["text"]) <= 150
-    for block in sections:
-        assert len(block.get("fields", ())) <= 10
-        assert all(len(it["text"]) <= 2000 for it in block.get("fields", [block.get("text")]))
-    json.dumps(message, ensure_ascii=False).encode()
+def test_slack_finds_no_control_sequence_and_no_mention(subtests: pytest.Subtests) -> None:
+    for word in HOSTILE_WORDS:
+        with subtests.test(word=word):
+            message = slack_message(hostile(word))
+            for text in texts(message):
+                assert "<" not in text and ">" not in text
+                assert "@channel" not in text and "@here" not in text and "@everyone" not in text
+                assert "://" not in text
+                # Each ampersand begins one of the three escapes.
+                assert text.count("&") == sum(text.count(it) for it in ("&amp;", "&lt;", "&gt;"))
+            header, *sections = message["blocks"]
+            assert 1 <= len(header["text"]["text"]) <= 150
+            for block in sections:
+                assert len(block.get("fields", ())) <= 10
+                assert all(len(it["text"]) <= 2000 for it in block.get("fields", [block.get("text")]))
+            json.dumps(message, ensure_ascii=False).encode()
 
 
 def test_discord_gets_an_embed_in_the_colour_of_the_event() -> None:
@@ -97,25 +98,26 @@ def test_discord_gets_an_embed_in_the_colour_of_the_event() -> None:
     }
 
 
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_discord_calls_nobody_and_finds_no_markup(word: str) -> None:
-    message = discord_message(hostile(word))
-    assert message["allowed_mentions"] == {"parse": []}
-    assert "content" not in message
-    (embed,) = message["embeds"]
-    command = "`gpuherd why inst_01kdvdna00sngxhwbavy8vep2a`"
-    assert embed["description"].endswith(command)
-    theirs = [embed["title"], embed["description"].removesuffix(command)]
-    theirs += [it["value"] for it in embed["fields"]]
-    for text in theirs:
-        bare = text.replace("\\\\", "")
-        for char in "*_~`|<>[]()#":
-            assert bare.count(char) == bare.count(f"\\{char}"), (char, text)
-        assert "@everyone" not in text and "@here" not in text and "://" not in text
-    assert 1 <= len(embed["title"]) <= 256
-    assert all(1 <= len(it["value"]) <= 1024 for it in embed["fields"])
-    assert len(embed["fields"]) <= 25 and sum(map(len, texts(embed))) <= 6000
-    json.dumps(message, ensure_ascii=False).encode()
+def test_discord_calls_nobody_and_finds_no_markup(subtests: pytest.Subtests) -> None:
+    for word in HOSTILE_WORDS:
+        with subtests.test(word=word):
+            message = discord_message(hostile(word))
+            assert message["allowed_mentions"] == {"parse": []}
+            assert "content" not in message
+            (embed,) = message["embeds"]
+            command = "`gpuherd why inst_01kdvdna00sngxhwbavy8vep2a`"
+            assert embed["description"].endswith(command)
+            theirs = [embed["title"], embed["description"].removesuffix(command)]
+            theirs += [it["value"] for it in embed["fields"]]
+            for text in theirs:
+                bare = text.replace("\\\\", "")
+                for char in "*_~`|<>[]()#":
+                    assert bare.count(char) == bare.count(f"\\{char}"), (char, text)
+                assert "@everyone" not in text and "@here" not in text and "://" not in text
+            assert 1 <= len(embed["title"]) <= 256
+            assert all(1 <= len(it["value"]) <= 1024 for it in embed["fields"])
+            assert len(embed["fields"]) <= 25 and sum(map(len, texts(embed))) <= 6000
+            json.dumps(message, ensure_ascii=False).encode()
 
 
 def test_ntfy_gets_a_priority_and_a_tag_of_the_event() -> None:
@@ -130,12 +132,13 @@ def test_ntfy_gets_a_priority_and_a_tag_of_the_event() -> None:
     assert ntfy_message(hostile("x"), "herd")["priority"] == 5
 
 
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_ntfy_messages_stay_messages_and_have_no_actions(word: str) -> None:
-    message = ntfy_message(hostile(word), "herd")
-    assert set(message) == {"topic", "title", "message", "priority", "tags", "markdown"}
-    assert message["topic"] == "herd" and message["markdown"] is False
-    assert "\n" not in message["title"] and 0 < len(message["message"].encode()) < 4096
+def test_ntfy_messages_stay_messages_and_have_no_actions(subtests: pytest.Subtests) -> None:
+    for word in HOSTILE_WORDS:
+        with subtests.test(word=word):
+            message = ntfy_message(hostile(word), "herd")
+            assert set(message) == {"topic", "title", "message", "priority", "tags", "markdown"}
+            assert message["topic"] == "herd" and message["markdown"] is False
+            assert "\n" not in message["title"] and 0 < len(message["message"].encode()) < 4096
 
 
 def test_a_mail_has_one_subject_and_plain_text() -> None:
@@ -147,9 +150,10 @@ def test_a_mail_has_one_subject_and_plain_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_the_subject_of_a_mail_is_one_line(word: str) -> None:
-    text = mail_text(hostile(word))
-    assert text.subject.isprintable()
-    # A line of its own for each thing that is said, however many a stranger wrote.
-    assert len(text.body.splitlines()) <= 14
+def test_the_subject_of_a_mail_is_one_line(subtests: pytest.Subtests) -> None:
+    for word in HOSTILE_WORDS:
+        with subtests.test(word=word):
+            text = mail_text(hostile(word))
+            assert text.subject.isprintable()
+            # A line of its own for each thing that is said, however many a stranger wrote.
+            assert len(text.body.splitlines()) <= 14

@@ -107,28 +107,31 @@ def test_people_are_told_what_they_want_to_read_and_programs_everything() -> Non
     assert not {"instance.created", "instance.starting", "instance.running"} & set(READ_BY_PEOPLE)
 
 
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_what_a_stranger_chose_is_one_short_visible_line_and_never_in_a_command(word: str) -> None:
-    notice = notice_of(
-        event(
-            "instance.failed",
-            name=word,
-            statusReason=word,
-            productName=word,
-            region=word,
-            cloudInstanceId=word,
-            instanceId=word,
-            hourlyPrice=word,
-            gpuNum=word,
-            lease={"endsAt": "2026-01-01T08:00:00Z", "then": word},
-        )
-    )
-    assert notice.command == ""
-    for line in (notice.title, notice.text, notice.type, *(value for _, value in notice.facts)):
-        assert line.isprintable() and len(line) <= 600
-        assert not {unicodedata.category(char) for char in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-        line.encode()
-    assert len(notice.title) <= 120
+def test_what_a_stranger_chose_is_one_short_visible_line_and_never_in_a_command(
+    subtests: pytest.Subtests,
+) -> None:
+    for word in HOSTILE_WORDS:
+        with subtests.test(word=word):
+            notice = notice_of(
+                event(
+                    "instance.failed",
+                    name=word,
+                    statusReason=word,
+                    productName=word,
+                    region=word,
+                    cloudInstanceId=word,
+                    instanceId=word,
+                    hourlyPrice=word,
+                    gpuNum=word,
+                    lease={"endsAt": "2026-01-01T08:00:00Z", "then": word},
+                )
+            )
+            assert notice.command == ""
+            for line in (notice.title, notice.text, notice.type, *(value for _, value in notice.facts)):
+                assert line.isprintable() and len(line) <= 600
+                assert not {unicodedata.category(char) for char in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+                line.encode()
+            assert len(notice.title) <= 120
 
 
 def test_a_body_that_lacks_everything_is_still_said() -> None:

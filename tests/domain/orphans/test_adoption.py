@@ -18,9 +18,8 @@ from tests.support.fake_clock import START
 TERMS = AdoptionTerms(None, START, timedelta(minutes=20), NOVITA_DISK)
 
 
-@pytest.mark.parametrize(
-    ("phase", "goal", "status"),
-    [
+def test_goal_and_status_follow_the_machine(subtests: pytest.Subtests) -> None:
+    for phase, goal, status in [
         (Phase.CREATING, Goal.RUNNING, Status.STARTING),
         (Phase.PULLING, Goal.RUNNING, Status.STARTING),
         (Phase.STARTING, Goal.RUNNING, Status.STARTING),
@@ -30,34 +29,32 @@ TERMS = AdoptionTerms(None, START, timedelta(minutes=20), NOVITA_DISK)
         (Phase.STOPPING, Goal.STOPPED, Status.STOPPING),
         (Phase.STOPPED, Goal.STOPPED, Status.EXITED),
         (Phase.FROZEN, Goal.STOPPED, Status.EXITED),
-    ],
-)
-def test_goal_and_status_follow_the_machine(phase: Phase, goal: Goal, status: Status) -> None:
-    it = new_instance(instance_id(1), a_machine(1, phase=phase), TERMS)
-    assert (it.goal, it.status, it.cloud_id) == (goal, status, "machine-1")
-    assert it.usable is (phase is Phase.RUNNING)
+    ]:
+        with subtests.test(phase=phase, goal=goal, status=status):
+            it = new_instance(instance_id(1), a_machine(1, phase=phase), TERMS)
+            assert (it.goal, it.status, it.cloud_id) == (goal, status, "machine-1")
+            assert it.usable is (phase is Phase.RUNNING)
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_no_failure_ever_removes_an_adopted_machine(phase: Phase) -> None:
-    it = with_machine(an_instance(1), a_machine(1, phase=phase), TERMS)
-    assert it.on_failure is OnFailure.KEEP
-    assert not must_release(it)
+def test_no_failure_ever_removes_an_adopted_machine(subtests: pytest.Subtests) -> None:
+    for phase in Phase:
+        with subtests.test(phase=phase):
+            it = with_machine(an_instance(1), a_machine(1, phase=phase), TERMS)
+            assert it.on_failure is OnFailure.KEEP
+            assert not must_release(it)
 
 
-@pytest.mark.parametrize(
-    ("machine_name", "name"),
-    [
+def test_the_name_is_one_that_we_would_accept(subtests: pytest.Subtests) -> None:
+    for machine_name, name in [
         ("somebody-elses", "somebody-elses"),
         (a_tagged_machine(3).name, "job-3"),
         ("", "machine-1"),
         ("\x1b[2J", "[2J"),
         ("  \t ", "machine-1"),
         ("x" * 300, "x" * NAME_MAX),
-    ],
-)
-def test_the_name_is_one_that_we_would_accept(machine_name: str, name: str) -> None:
-    assert new_instance(instance_id(1), a_machine(1, name=machine_name), TERMS).name == name
+    ]:
+        with subtests.test(machine_name=machine_name, name=name):
+            assert new_instance(instance_id(1), a_machine(1, name=machine_name), TERMS).name == name
 
 
 @pytest.mark.parametrize(
@@ -74,10 +71,11 @@ def test_a_billing_mode_that_we_do_not_know_is_not_spot(word: str, mode: Billing
     assert it.wish.billing_mode is mode
 
 
-@pytest.mark.parametrize("status", Status)
-def test_what_is_deleted_takes_nothing_back(status: Status) -> None:
-    it = an_instance(1, status=status)
-    assert can_rebind(it, "machine-1") is (status not in (Status.DELETING, Status.DELETED))
+def test_what_is_deleted_takes_nothing_back(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            it = an_instance(1, status=status)
+            assert can_rebind(it, "machine-1") is (status not in (Status.DELETING, Status.DELETED))
 
 
 def test_one_that_has_another_machine_takes_nothing_back() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.orphans.consistency import (
     STATUSES_BY_PHASE,
     Consistency,
@@ -22,7 +22,7 @@ from tests.support.fake_clock import START
 
 C, P, S = Consistency, Phase, Status
 
-PAIRS = [
+PAIRS: list[tuple[Status, Phase, dict[str, Any], Consistency]] = [
     (S.CREATING, P.CREATING, {}, C.CONSISTENT),
     (S.STARTING, P.PULLING, {}, C.CONSISTENT),
     (S.RUNNING, P.RUNNING, {}, C.CONSISTENT),
@@ -48,12 +48,13 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "phase", "more", "verdict"), PAIRS, ids=str)
-def test_a_pair_is_judged(status: Status, phase: Phase, more: dict[str, Any], verdict: Consistency) -> None:
-    instance = a_running_instance(status=status, **more)
-    judged = judge_with_machine(instance, a_machine(phase=phase, raw_status="their word"))
-    assert judged.consistency is verdict
-    assert judged.reason
+def test_a_pair_is_judged(subtests: pytest.Subtests) -> None:
+    for status, phase, more, verdict in PAIRS:
+        with subtests.test(status=status, phase=phase, more=more, verdict=verdict):
+            instance = a_running_instance(status=status, **more)
+            judged = judge_with_machine(instance, a_machine(phase=phase, raw_status="their word"))
+            assert judged.consistency is verdict
+            assert judged.reason
 
 
 ALONE = [
@@ -67,12 +68,11 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("instance", "more", "verdict"), ALONE)
-def test_an_instance_without_a_machine_is_judged(
-    instance: Instance, more: dict[str, bool], verdict: Consistency
-) -> None:
-    facts = {"awaited": False, "list_complete": True, **more}
-    assert judge_without_machine(instance, **facts).consistency is verdict
+def test_an_instance_without_a_machine_is_judged(subtests: pytest.Subtests) -> None:
+    for instance, more, verdict in ALONE:
+        with subtests.test(instance=instance, more=more, verdict=verdict):
+            facts = {"awaited": False, "list_complete": True, **more}
+            assert judge_without_machine(instance, **facts).consistency is verdict
 
 
 @given(st.sampled_from(Status), st.sampled_from(Phase), st.booleans())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -87,25 +88,27 @@ def test_the_tag_in_the_environment_counts_like_the_one_in_the_name() -> None:
     assert verdict(machine, MachineRecords()) is OrphanVerdict.UNRECORDED
 
 
-@pytest.mark.parametrize("state", AttemptState)
-def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(state: AttemptState) -> None:
-    records = MachineRecords(attempt=an_attempt(1, state=state), named=an_instance(1, status=Status.DELETED))
-    expected = None if state in OPEN_STATES else OrphanVerdict.SURPLUS
-    assert verdict(a_tagged_machine(1), records) is expected
-
-
-@pytest.mark.parametrize("state", [AttemptState.ABANDONED, AttemptState.REJECTED])
-@pytest.mark.parametrize("goal", Goal)
-@pytest.mark.parametrize("status", Status)
-def test_a_late_machine_is_left_to_its_instance_while_that_wants_one(
-    state: AttemptState, goal: Goal, status: Status
+def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(
+    subtests: pytest.Subtests,
 ) -> None:
-    named = an_instance(1, status=status, goal=goal)
-    wants = goal is Goal.RUNNING and status not in (Status.DELETED, Status.FAILED)
-    records = MachineRecords(attempt=an_attempt(1, state=state), named=named)
-    assert verdict(a_tagged_machine(1), records) is (None if wants else OrphanVerdict.SURPLUS)
-    served = MachineRecords(attempt=records.attempt, named=a_running_instance(1))
-    assert verdict(a_tagged_machine(1, cloud_id="late"), served) is OrphanVerdict.SURPLUS
+    for state in AttemptState:
+        with subtests.test(state=state):
+            records = MachineRecords(
+                attempt=an_attempt(1, state=state), named=an_instance(1, status=Status.DELETED)
+            )
+            expected = None if state in OPEN_STATES else OrphanVerdict.SURPLUS
+            assert verdict(a_tagged_machine(1), records) is expected
+
+
+def test_a_late_machine_is_left_to_its_instance_while_that_wants_one(subtests: pytest.Subtests) -> None:
+    for state, goal, status in product([AttemptState.ABANDONED, AttemptState.REJECTED], Goal, Status):
+        with subtests.test(state=state, goal=goal, status=status):
+            named = an_instance(1, status=status, goal=goal)
+            wants = goal is Goal.RUNNING and status not in (Status.DELETED, Status.FAILED)
+            records = MachineRecords(attempt=an_attempt(1, state=state), named=named)
+            assert verdict(a_tagged_machine(1), records) is (None if wants else OrphanVerdict.SURPLUS)
+            served = MachineRecords(attempt=records.attempt, named=a_running_instance(1))
+            assert verdict(a_tagged_machine(1, cloud_id="late"), served) is OrphanVerdict.SURPLUS
 
 
 def test_a_second_machine_of_a_bound_call_is_reported_and_names_the_first() -> None:
@@ -126,9 +129,8 @@ ABANDONED = MachineRecords(
 
 
 @pytest.mark.proves("F19")
-@pytest.mark.parametrize(
-    ("made_after", "expected"),
-    [
+def test_surplus_is_only_what_was_made_around_the_time_of_our_call(subtests: pytest.Subtests) -> None:
+    for made_after, expected in [
         (timedelta(days=-1), OrphanVerdict.UNRECORDED),
         (timedelta(minutes=-5, seconds=-1), OrphanVerdict.UNRECORDED),
         (timedelta(minutes=-5), OrphanVerdict.SURPLUS),
@@ -136,19 +138,16 @@ ABANDONED = MachineRecords(
         (timedelta(hours=1), OrphanVerdict.SURPLUS),
         (timedelta(hours=1, seconds=1), OrphanVerdict.UNRECORDED),
         (timedelta(days=3), OrphanVerdict.UNRECORDED),
-    ],
-)
-def test_surplus_is_only_what_was_made_around_the_time_of_our_call(
-    made_after: timedelta, expected: OrphanVerdict
-) -> None:
-    made_at = START + made_after
-    known = judged(a_tagged_machine(1, created_at=made_at), ABANDONED)
-    assert known is not None
-    assert known.verdict is expected
-    # Where the cloud does not say when it was made, it is no older than our first look at it.
-    seen = judged(a_tagged_machine(1), ABANDONED, made_at)
-    assert seen is not None
-    assert seen.verdict is expected
+    ]:
+        with subtests.test(made_after=made_after, expected=expected):
+            made_at = START + made_after
+            known = judged(a_tagged_machine(1, created_at=made_at), ABANDONED)
+            assert known is not None
+            assert known.verdict is expected
+            # Where the cloud does not say when it was made, it is no older than our first look at it.
+            seen = judged(a_tagged_machine(1), ABANDONED, made_at)
+            assert seen is not None
+            assert seen.verdict is expected
 
 
 def test_a_tag_in_the_environment_alone_never_makes_a_machine_surplus() -> None:
@@ -164,33 +163,31 @@ def test_a_name_and_an_environment_that_disagree_never_make_a_machine_surplus() 
     assert verdict(a_tagged_machine(1, env_tag=an_attempt(1).tag), ABANDONED) is OrphanVerdict.SURPLUS
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("on_failure", OnFailure)
-@pytest.mark.parametrize("releasing", [False, True])
-@pytest.mark.parametrize("was_ready", [False, True])
 def test_an_instance_counts_on_its_machine_until_it_is_deleted_or_has_given_it_back(
-    status: Status, on_failure: OnFailure, releasing: bool, was_ready: bool
+    subtests: pytest.Subtests,
 ) -> None:
-    bound = a_running_instance(
-        1,
-        status=status,
-        on_failure=on_failure,
-        releasing=releasing,
-        ready_at=START if was_ready else None,
-    )
-    given_back = (
-        status is Status.FAILED and on_failure is OnFailure.DELETE and not releasing and not was_ready
-    )
-    call = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
-    records = MachineRecords(bound=bound, attempt=call, named=bound)
-    if not given_back and status is not Status.DELETED:
-        assert verdict(a_tagged_machine(1), records) is None
-        assert verdict(a_machine(1), MachineRecords(bound=bound)) is None
-        return
-    assert verdict(a_tagged_machine(1), records) is OrphanVerdict.SURPLUS
-    # The cloud may give an id out again: without our tag it is not the machine that we had.
-    assert verdict(a_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.FOREIGN
-    assert verdict(a_tagged_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.UNRECORDED
+    for status, on_failure, releasing, was_ready in product(Status, OnFailure, [False, True], [False, True]):
+        with subtests.test(status=status, on_failure=on_failure, releasing=releasing, was_ready=was_ready):
+            bound = a_running_instance(
+                1,
+                status=status,
+                on_failure=on_failure,
+                releasing=releasing,
+                ready_at=START if was_ready else None,
+            )
+            given_back = (
+                status is Status.FAILED and on_failure is OnFailure.DELETE and not releasing and not was_ready
+            )
+            call = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
+            records = MachineRecords(bound=bound, attempt=call, named=bound)
+            if not given_back and status is not Status.DELETED:
+                assert verdict(a_tagged_machine(1), records) is None
+                assert verdict(a_machine(1), MachineRecords(bound=bound)) is None
+                continue
+            assert verdict(a_tagged_machine(1), records) is OrphanVerdict.SURPLUS
+            # The cloud may give an id out again: without our tag it is not the machine that we had.
+            assert verdict(a_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.FOREIGN
+            assert verdict(a_tagged_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.UNRECORDED
 
 
 def test_a_machine_that_failed_after_a_start_is_kept() -> None:
@@ -216,9 +213,8 @@ def test_surplus_is_only_what_a_record_of_ours_says_so_about(
         assert not records.attempt.is_open
 
 
-@pytest.mark.parametrize(
-    ("due", "lately", "instances", "held"),
-    [
+def test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves(subtests: pytest.Subtests) -> None:
+    for due, lately, instances, held in [
         (1, 0, 0, False),
         (2, 0, 0, False),
         (3, 0, 0, True),
@@ -229,12 +225,9 @@ def test_surplus_is_only_what_a_record_of_ours_says_so_about(
         (10, 0, 100, False),
         (11, 0, 100, True),
         (6, 5, 100, True),
-    ],
-)
-def test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves(
-    due: int, lately: int, instances: int, held: bool
-) -> None:
-    assert (brake(due, lately, instances) is not None) is held
+    ]:
+        with subtests.test(due=due, lately=lately, instances=instances, held=held):
+            assert (brake(due, lately, instances) is not None) is held
 
 
 def test_the_second_sighting_counts_after_a_sixth_of_the_settling_time() -> None:
@@ -280,18 +273,18 @@ def test_nobody_has_a_negative_age() -> None:
     assert an_orphan(a_machine(created_at=START + HOUR)).age(START) == timedelta(0)
 
 
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("order", [None, *OrphanOrder])
-def test_the_cloud_is_asked_only_for_what_it_can_do_now(phase: Phase, order: OrphanOrder | None) -> None:
-    it = an_orphan(a_machine(phase=phase), order=order)
-    leaving = phase in (Phase.REMOVING, Phase.ABSENT)
-    can = {
-        None: False,
-        OrphanOrder.DELETE: not leaving,
-        OrphanOrder.STOP: phase in (Phase.RUNNING, Phase.UNKNOWN),
-    }
-    assert is_due(it, START) is can[order]
-    assert is_fulfilled(it) is (order is OrphanOrder.STOP and phase in (Phase.STOPPED, Phase.FROZEN))
+def test_the_cloud_is_asked_only_for_what_it_can_do_now(subtests: pytest.Subtests) -> None:
+    for phase, order in product(Phase, [None, *OrphanOrder]):
+        with subtests.test(phase=phase, order=order):
+            it = an_orphan(a_machine(phase=phase), order=order)
+            leaving = phase in (Phase.REMOVING, Phase.ABSENT)
+            can = {
+                None: False,
+                OrphanOrder.DELETE: not leaving,
+                OrphanOrder.STOP: phase in (Phase.RUNNING, Phase.UNKNOWN),
+            }
+            assert is_due(it, START) is can[order]
+            assert is_fulfilled(it) is (order is OrphanOrder.STOP and phase in (Phase.STOPPED, Phase.FROZEN))
 
 
 @given(tries=st.integers(1, 1000))

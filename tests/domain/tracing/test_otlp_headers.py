@@ -21,10 +21,9 @@ def test_names_and_values_are_read(text: str, headers: dict[str, str]) -> None:
     assert otlp_headers(text) == headers
 
 
-@pytest.mark.parametrize(
-    "text", [CANARY, f"a b={CANARY}", f"={CANARY}", f"a={CANARY}%0d%0aHost:%20x", f"a={CANARY}é"]
-)
-def test_what_is_no_header_is_refused_without_being_told(text: str) -> None:
-    with pytest.raises(ValueError, match="name=value") as refused:
-        otlp_headers(text)
-    assert CANARY not in str(refused.value)
+def test_what_is_no_header_is_refused_without_being_told(subtests: pytest.Subtests) -> None:
+    for text in [CANARY, f"a b={CANARY}", f"={CANARY}", f"a={CANARY}%0d%0aHost:%20x", f"a={CANARY}é"]:
+        with subtests.test(text=text):
+            with pytest.raises(ValueError, match="name=value") as refused:
+                otlp_headers(text)
+            assert CANARY not in str(refused.value)

@@ -23,6 +23,7 @@ def test_all_bits_are_there() -> None:
     assert ulid_number("0" * 25 + "h") == 0x11
 
 
-@pytest.mark.parametrize("strange", ["8" + "z" * 25, "i" * 26, "0" * 26, "x", "", "inst_é" + "0" * 25])
-def test_ids_of_another_form_have_a_trace_too(strange: str) -> None:
-    assert 0 < trace_id_of(strange) < 1 << 128
+def test_ids_of_another_form_have_a_trace_too(subtests: pytest.Subtests) -> None:
+    for strange in ["8" + "z" * 25, "i" * 26, "0" * 26, "x", "", "inst_é" + "0" * 25]:
+        with subtests.test(strange=strange):
+            assert 0 < trace_id_of(strange) < 1 << 128

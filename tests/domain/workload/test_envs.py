@@ -8,15 +8,17 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.workload.envs import EnvVar, OpenedEnv, name_problem, shown_envs, value_problem
 
 
-@pytest.mark.parametrize("name", ["A", "_x", "HF_TOKEN", "a.b-c", "A" * 511])
-def test_these_are_names(name: str) -> None:
-    assert name_problem(name) is None
+def test_these_are_names(subtests: pytest.Subtests) -> None:
+    for name in ["A", "_x", "HF_TOKEN", "a.b-c", "A" * 511]:
+        with subtests.test(name=name):
+            assert name_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["", "1A", "A=B", "A B", "Ä", "A\n", "A" * 512])
-def test_these_are_no_names_and_are_not_repeated(name: str) -> None:
-    assert name_problem(name)
-    assert not name or name not in str(name_problem(name))
+def test_these_are_no_names_and_are_not_repeated(subtests: pytest.Subtests) -> None:
+    for name in ["", "1A", "A=B", "A B", "Ä", "A\n", "A" * 512]:
+        with subtests.test(name=name):
+            assert name_problem(name)
+            assert not name or name not in str(name_problem(name))
 
 
 @pytest.mark.parametrize("name", ["GPUHERD_TAG", "gpuherd_tag"])

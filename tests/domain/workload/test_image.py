@@ -9,24 +9,21 @@ from gpuherd.domain.workload.image import image_problem, registry_of
 DIGEST = "sha256:" + "0a" * 32
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
+def test_these_are_images(subtests: pytest.Subtests) -> None:
+    for image in [
         "ubuntu",
         "pytorch/pytorch:2.4.0-cuda12.4",
         "docker.io/pytorch/pytorch:latest",
         "registry.example.com:5000/team/my_image__x.y-z:v1_2",
         f"ghcr.io/a/b@{DIGEST}",
         f"ghcr.io/a/b:1@{DIGEST}",
-    ],
-)
-def test_these_are_images(image: str) -> None:
-    assert image_problem(image) is None
+    ]:
+        with subtests.test(image=image):
+            assert image_problem(image) is None
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
+def test_these_are_no_images(subtests: pytest.Subtests) -> None:
+    for image in [
         "",
         " ",
         "a b",
@@ -38,22 +35,19 @@ def test_these_are_images(image: str) -> None:
         "a;b",
         "-a",
         "x" * 501,
-    ],
-)
-def test_these_are_no_images(image: str) -> None:
-    assert image_problem(image)
+    ]:
+        with subtests.test(image=image):
+            assert image_problem(image)
 
 
-@pytest.mark.parametrize(
-    ("image", "registry"),
-    [
+def test_the_registry_is_the_host_of_an_image(subtests: pytest.Subtests) -> None:
+    for image, registry in [
         ("ubuntu", "docker.io"),
         ("pytorch/pytorch", "docker.io"),
         ("docker.io/pytorch/pytorch", "docker.io"),
         ("GHCR.io/a/b", "ghcr.io"),
         ("localhost/a", "localhost"),
         ("host:5000/a", "host:5000"),
-    ],
-)
-def test_the_registry_is_the_host_of_an_image(image: str, registry: str) -> None:
-    assert registry_of(image) == registry
+    ]:
+        with subtests.test(image=image, registry=registry):
+            assert registry_of(image) == registry

@@ -18,9 +18,10 @@ def rate(shown: str | None, agreed: str | None = "0.20", gpus: int = 1) -> Rate:
     return Tariff().gpu_rate(it, None if agreed is None else Decimal(agreed))
 
 
-@pytest.mark.parametrize(
-    ("shown", "gpus", "paid"),
-    [
+def test_a_price_that_moved_while_a_machine_was_rented_is_the_one_that_the_cloud_shows(
+    subtests: pytest.Subtests,
+) -> None:
+    for shown, gpus, paid in [
         ("0.21", 1, "0.21"),
         ("0.15", 1, "0.15"),
         (None, 1, "0.20"),
@@ -28,12 +29,9 @@ def rate(shown: str | None, agreed: str | None = "0.20", gpus: int = 1) -> Rate:
         ("0.22", 2, "0.40"),
         ("0.42", 2, "0.42"),
         ("20", 1, "0.20"),
-    ],
-)
-def test_a_price_that_moved_while_a_machine_was_rented_is_the_one_that_the_cloud_shows(
-    shown: str | None, gpus: int, paid: str
-) -> None:
-    assert rate(shown, gpus=gpus) == Rate(nano_usd(Decimal(paid)), PriceSource.RENTAL)
+    ]:
+        with subtests.test(shown=shown, gpus=gpus, paid=paid):
+            assert rate(shown, gpus=gpus) == Rate(nano_usd(Decimal(paid)), PriceSource.RENTAL)
 
 
 def test_what_nobody_agreed_is_not_believed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,9 +27,9 @@ ON_START = an_operation(OperationKind.START)
 ON_STOP = an_operation(OperationKind.STOP)
 ON_DELETE = an_operation(OperationKind.DELETE)
 ENDED_START = [
-    pytest.param(ON_START.succeeded(NOW), id="started"),
-    pytest.param(ON_START.failed(a_failure()), id="start failed"),
-    pytest.param(ON_START.superseded(NOW), id="start put aside"),
+    ON_START.succeeded(NOW),
+    ON_START.failed(a_failure()),
+    ON_START.superseded(NOW),
 ]
 Want = Callable[[Instance], Instance]
 
@@ -64,89 +65,93 @@ def changed(before: Instance, after: Instance) -> set[str]:
 STOPPABLE = {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.MIGRATING}
 
 
-@pytest.mark.parametrize("status", Status)
-def test_only_what_has_exited_can_be_started(status: Status) -> None:
-    instance = an_instance(status, **BOUND)
-    if status is Status.EXITED:
-        assert start(instance).goal is Goal.RUNNING
-        return
-    error = refusal(start, instance)
-    assert error.code == "INSTANCE_NOT_STARTABLE"
-    assert error.details == {"status": status.value}
-    assert status.value in error.message
+def test_only_what_has_exited_can_be_started(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            instance = an_instance(status, **BOUND)
+            if status is Status.EXITED:
+                assert start(instance).goal is Goal.RUNNING
+                continue
+            error = refusal(start, instance)
+            assert error.code == "INSTANCE_NOT_STARTABLE"
+            assert error.details == {"status": status.value}
+            assert status.value in error.message
 
 
-@pytest.mark.parametrize("status", Status)
-def test_only_what_is_up_or_coming_up_can_be_stopped(status: Status) -> None:
-    instance = an_instance(status, **BOUND)
-    if status in STOPPABLE:
-        assert stop(instance).goal is Goal.STOPPED
-        return
-    error = refusal(stop, instance)
-    assert error.code == "INSTANCE_NOT_STOPPABLE"
-    assert error.details == {"status": status.value}
-    assert status.value in error.message
+def test_only_what_is_up_or_coming_up_can_be_stopped(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            instance = an_instance(status, **BOUND)
+            if status in STOPPABLE:
+                assert stop(instance).goal is Goal.STOPPED
+                continue
+            error = refusal(stop, instance)
+            assert error.code == "INSTANCE_NOT_STOPPABLE"
+            assert error.details == {"status": status.value}
+            assert status.value in error.message
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("operation", [None, ON_START], ids=["none", "start"])
-def test_only_what_runs_can_be_restarted(status: Status, operation: Operation | None) -> None:
-    instance = an_instance(status, **BOUND, operation=operation)
-    if status in {Status.RUNNING, Status.HEALTH_CHECKING, Status.READY}:
-        restarted = restart(instance)
-        assert (restarted.goal, restarted.status) == (Goal.RUNNING, Status.STARTING)
-        assert restarted.operation is not None
-        assert restarted.operation.kind is OperationKind.RESTART
-        return
-    error = refusal(restart, instance)
-    under_way = {} if operation is None else {"operationId": operation.id}
-    assert (error.code, error.details) == ("INSTANCE_NOT_RESTARTABLE", {"status": status.value, **under_way})
+def test_only_what_runs_can_be_restarted(subtests: pytest.Subtests) -> None:
+    for status, operation in product(Status, [None, ON_START]):
+        with subtests.test(status=status, operation=operation):
+            instance = an_instance(status, **BOUND, operation=operation)
+            if status in {Status.RUNNING, Status.HEALTH_CHECKING, Status.READY}:
+                restarted = restart(instance)
+                assert (restarted.goal, restarted.status) == (Goal.RUNNING, Status.STARTING)
+                assert restarted.operation is not None
+                assert restarted.operation.kind is OperationKind.RESTART
+                continue
+            error = refusal(restart, instance)
+            under_way = {} if operation is None else {"operationId": operation.id}
+            assert (error.code, error.details) == (
+                "INSTANCE_NOT_RESTARTABLE",
+                {"status": status.value, **under_way},
+            )
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("cloud_id", [None, "m-1"])
-@pytest.mark.parametrize("operation", [None, ON_START, ON_STOP], ids=["none", "start", "stop"])
-def test_anything_can_be_deleted_at_any_time(
-    status: Status, cloud_id: str | None, operation: Operation | None
-) -> None:
-    deleting = delete(an_instance(status, cloud_id=cloud_id, operation=operation))
-    assert (deleting.goal, deleting.status) == (Goal.DELETED, Status.DELETING)
+def test_anything_can_be_deleted_at_any_time(subtests: pytest.Subtests) -> None:
+    for status, cloud_id, operation in product(Status, [None, "m-1"], [None, ON_START, ON_STOP]):
+        with subtests.test(status=status, cloud_id=cloud_id, operation=operation):
+            deleting = delete(an_instance(status, cloud_id=cloud_id, operation=operation))
+            assert (deleting.goal, deleting.status) == (Goal.DELETED, Status.DELETING)
 
 
-@pytest.mark.parametrize("status", Status)
-def test_without_a_machine_nothing_is_started_or_stopped(status: Status) -> None:
-    instance = an_instance(status, operation=ON_START.failed(a_failure()))
-    assert refusal(start, instance).code == "INSTANCE_NOT_STARTABLE"
-    assert refusal(stop, instance).code == "INSTANCE_NOT_STOPPABLE"
+def test_without_a_machine_nothing_is_started_or_stopped(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            instance = an_instance(status, operation=ON_START.failed(a_failure()))
+            assert refusal(start, instance).code == "INSTANCE_NOT_STARTABLE"
+            assert refusal(stop, instance).code == "INSTANCE_NOT_STOPPABLE"
 
 
-@pytest.mark.parametrize("operation", [None, ON_STOP.failed(a_failure()), *ENDED_START])
-def test_a_failed_start_can_be_stopped_because_its_machine_may_cost_money(
-    operation: Operation | None,
-) -> None:
-    failed = an_instance(Status.FAILED, **BOUND, operation=operation)
-    if operation is not None and operation.kind is OperationKind.START:
-        assert stop(failed).status is Status.STOPPING
-    else:
-        assert refusal(stop, failed).code == "INSTANCE_NOT_STOPPABLE"
+def test_a_failed_start_can_be_stopped_because_its_machine_may_cost_money(subtests: pytest.Subtests) -> None:
+    for operation in [None, ON_STOP.failed(a_failure()), *ENDED_START]:
+        with subtests.test(operation=operation):
+            failed = an_instance(Status.FAILED, **BOUND, operation=operation)
+            if operation is not None and operation.kind is OperationKind.START:
+                assert stop(failed).status is Status.STOPPING
+            else:
+                assert refusal(stop, failed).code == "INSTANCE_NOT_STOPPABLE"
 
 
 # --- start ---
 
 
-@pytest.mark.parametrize("status", Status)
-def test_a_second_start_is_told_which_one_is_under_way(status: Status) -> None:
-    error = refusal(start, an_instance(status, **BOUND, operation=ON_START))
-    assert error.code == "STARTUP_OPERATION_IN_PROGRESS"
-    assert error.details == {"operationId": ON_START.id}
-    assert ON_START.id in error.message
+def test_a_second_start_is_told_which_one_is_under_way(subtests: pytest.Subtests) -> None:
+    for status in Status:
+        with subtests.test(status=status):
+            error = refusal(start, an_instance(status, **BOUND, operation=ON_START))
+            assert error.code == "STARTUP_OPERATION_IN_PROGRESS"
+            assert error.details == {"operationId": ON_START.id}
+            assert ON_START.id in error.message
 
 
-@pytest.mark.parametrize("operation", [None, ON_STOP.succeeded(NOW), *ENDED_START])
-def test_what_went_before_does_not_keep_it_from_starting(operation: Operation | None) -> None:
-    starting = start(an_instance(Status.EXITED, **BOUND, operation=operation))
-    assert starting.operation is not None
-    assert starting.operation.id == "op_new"
+def test_what_went_before_does_not_keep_it_from_starting(subtests: pytest.Subtests) -> None:
+    for operation in [None, ON_STOP.succeeded(NOW), *ENDED_START]:
+        with subtests.test(operation=operation):
+            starting = start(an_instance(Status.EXITED, **BOUND, operation=operation))
+            assert starting.operation is not None
+            assert starting.operation.id == "op_new"
 
 
 def an_exited_instance(**changes: Any) -> Instance:
@@ -219,22 +224,20 @@ def test_a_stop_changes_nothing_but_where_it_goes() -> None:
     assert changed(before, after) == {"goal", "status", "reason", "operation", "asked_at", "settled"}
 
 
-@pytest.mark.parametrize("operation", [ON_START, *ENDED_START])
-@pytest.mark.parametrize(
-    ("asked_at", "remembered"),
-    [
-        (None, None),
-        (A_MOMENT_AGO, A_MOMENT_AGO),
-        # Surely before the stop, whatever the clock says.
-        (NOW, NOW - timedelta.resolution),
-        (NOW + timedelta(hours=1), NOW - timedelta.resolution),
-    ],
-)
-def test_a_stop_remembers_when_the_start_was_asked_for_that_it_puts_aside(
-    operation: Operation, asked_at: datetime | None, remembered: datetime | None
-) -> None:
-    starting = an_instance(Status.STARTING, **BOUND, operation=operation, asked_at=asked_at)
-    assert stop(starting).asked_at == remembered
+def test_a_stop_remembers_when_the_start_was_asked_for_that_it_puts_aside(subtests: pytest.Subtests) -> None:
+    for operation, (asked_at, remembered) in product(
+        [ON_START, *ENDED_START],
+        [
+            (None, None),
+            (A_MOMENT_AGO, A_MOMENT_AGO),
+            # Surely before the stop, whatever the clock says.
+            (NOW, NOW - timedelta.resolution),
+            (NOW + timedelta(hours=1), NOW - timedelta.resolution),
+        ],
+    ):
+        with subtests.test(operation=operation, asked_at=asked_at, remembered=remembered):
+            starting = an_instance(Status.STARTING, **BOUND, operation=operation, asked_at=asked_at)
+            assert stop(starting).asked_at == remembered
 
 
 @pytest.mark.parametrize("operation", [None, ON_STOP.superseded(NOW)])
@@ -280,9 +283,9 @@ def test_there_is_no_way_back_from_a_delete(want: Want, status: Status) -> None:
 # --- all three ---
 
 ACCEPTED = [
-    pytest.param(start, Status.EXITED, id="start"),
-    pytest.param(stop, Status.RUNNING, id="stop"),
-    pytest.param(delete, Status.RUNNING, id="delete"),
+    (start, Status.EXITED),
+    (stop, Status.RUNNING),
+    (delete, Status.RUNNING),
 ]
 
 
@@ -293,28 +296,26 @@ def test_every_accepted_order_says_so_to_people_and_in_the_events(want: Want, st
     assert GOAL_EVENTS[after.status] == f"instance.{after.status}"
 
 
-@pytest.mark.parametrize(
-    ("operation", "put_aside"),
-    [
+def test_a_new_goal_puts_aside_what_is_under_way(subtests: pytest.Subtests) -> None:
+    for operation, put_aside in [
         (None, False),
         (ON_START, True),
         (ON_STOP, True),
         (ON_START.succeeded(NOW), False),
         (ON_START.failed(a_failure()), False),
         (ON_STOP.superseded(A_MOMENT_AGO), False),
-    ],
-)
-def test_a_new_goal_puts_aside_what_is_under_way(operation: Operation | None, put_aside: bool) -> None:
-    ended = goals.superseded(an_instance(Status.STARTING, **BOUND, operation=operation), NOW)
-    if not put_aside:
-        assert ended is None
-        return
-    assert operation is not None
-    assert ended is not None
-    assert ended.state is OperationState.SUPERSEDED
-    assert ended == replace(
-        operation,
-        state=OperationState.SUPERSEDED,
-        ended_at=NOW,
-        phases=(*operation.phases, (OperationPhase.SUPERSEDED, NOW)),
-    )
+    ]:
+        with subtests.test(operation=operation, put_aside=put_aside):
+            ended = goals.superseded(an_instance(Status.STARTING, **BOUND, operation=operation), NOW)
+            if not put_aside:
+                assert ended is None
+                continue
+            assert operation is not None
+            assert ended is not None
+            assert ended.state is OperationState.SUPERSEDED
+            assert ended == replace(
+                operation,
+                state=OperationState.SUPERSEDED,
+                ended_at=NOW,
+                phases=(*operation.phases, (OperationPhase.SUPERSEDED, NOW)),
+            )

@@ -33,26 +33,21 @@ def test_a_first_run_that_the_list_shows_whole_needs_no_call() -> None:
     assert next_step(BOOTING, None, LISTED, EARLY) == UseListedDetails(MACHINE, SEEN_AT)
 
 
-@pytest.mark.parametrize(
-    "observation",
-    [
-        pytest.param(replace(LISTED, machine=replace(MACHINE, ports=())), id="no ports"),
-        pytest.param(
+def test_what_the_list_does_not_surely_tell_is_asked_for(subtests: pytest.Subtests) -> None:
+    for case, observation in [
+        ("no ports", replace(LISTED, machine=replace(MACHINE, ports=()))),
+        (
+            "a port without endpoint",
             replace(LISTED, machine=replace(MACHINE, ports=(HTTP, replace(HTTP, endpoint="")))),
-            id="a port without endpoint",
         ),
-        pytest.param(replace(LISTED, machine=replace(MACHINE, connection=NO_CONNECTION)), id="no connection"),
-        pytest.param(replace(LISTED, is_listed=False), id="missing from the last list"),
-        pytest.param(replace(LISTED, changed_at=None), id="seen nobody knows when"),
-        pytest.param(
-            replace(LISTED, changed_at=EARLY - LISTED_DETAILS_FRESH - timedelta(seconds=1)),
-            id="seen long ago",
-        ),
-        pytest.param(replace(LISTED, changed_at=EARLY + timedelta(seconds=1)), id="seen by another clock"),
-    ],
-)
-def test_what_the_list_does_not_surely_tell_is_asked_for(observation: Observation) -> None:
-    assert next_step(BOOTING, None, observation, EARLY) == ReadDetails()
+        ("no connection", replace(LISTED, machine=replace(MACHINE, connection=NO_CONNECTION))),
+        ("missing from the last list", replace(LISTED, is_listed=False)),
+        ("seen nobody knows when", replace(LISTED, changed_at=None)),
+        ("seen long ago", replace(LISTED, changed_at=EARLY - LISTED_DETAILS_FRESH - timedelta(seconds=1))),
+        ("seen by another clock", replace(LISTED, changed_at=EARLY + timedelta(seconds=1))),
+    ]:
+        with subtests.test(case):
+            assert next_step(BOOTING, None, observation, EARLY) == ReadDetails()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER
 from gpuherd.domain.instance.lifecycle.steps import Delete, Restart, Start, Stop
@@ -169,17 +168,17 @@ def test_the_stories_lead_everywhere() -> None:
 # --- short stories ---
 
 
-@pytest.mark.parametrize(
-    "flap", [p for p in Phase if p not in (Phase.STOPPED, Phase.MIGRATING, Phase.ABSENT)]
-)
-@pytest.mark.parametrize("check", [None, CHECK])
-def test_a_usable_machine_that_flaps_is_still_usable(flap: Phase, check: HealthCheck | None) -> None:
-    life = tell(Life(an_instance(health_check=check)), [STEADY])
-    told = list(life.told)
-    for _ in range(3):
-        tell(life, [replace(STEADY, phase=flap), STEADY])
-    assert life.instance.usable
-    assert life.told == told
+def test_a_usable_machine_that_flaps_is_still_usable(subtests: pytest.Subtests) -> None:
+    for flap, check in product(
+        [p for p in Phase if p not in (Phase.STOPPED, Phase.MIGRATING, Phase.ABSENT)], [None, CHECK]
+    ):
+        with subtests.test(flap=flap, check=check):
+            life = tell(Life(an_instance(health_check=check)), [STEADY])
+            told = list(life.told)
+            for _ in range(3):
+                tell(life, [replace(STEADY, phase=flap), STEADY])
+            assert life.instance.usable
+            assert life.told == told
 
 
 def test_with_a_check_every_status_on_the_way_up_is_told() -> None:

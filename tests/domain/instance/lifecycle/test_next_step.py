@@ -171,7 +171,6 @@ def read_table() -> dict[tuple[str, Phase], str]:
 
 
 TABLE = read_table()
-CELLS = [pytest.param(*cell, id=f"{cell[0]}-{cell[1]}") for cell in TABLE]
 
 # The deadline ends what somebody waits for, and nothing else: not what was started past us.
 TIMEOUTS = {
@@ -216,32 +215,32 @@ def test_the_table_covers_every_situation_and_phase() -> None:
     assert set(TABLE) == {(situation, phase) for situation in SITUATIONS for phase in Phase}
 
 
-@pytest.mark.parametrize(("situation", "phase"), CELLS)
-@pytest.mark.parametrize("closed", [None, AttemptState.BOUND], ids=["no attempt", "bound"])
-def test_before_the_deadline(situation: str, phase: Phase, closed: AttemptState | None) -> None:
-    attempt = None if closed is None else an_attempt(closed)
-    step = next_step(SITUATIONS[situation], attempt, seen(phase), EARLY)
-    assert_step(step, TABLE[situation, phase])
+def test_before_the_deadline(subtests: pytest.Subtests) -> None:
+    for (situation, phase), closed in product(TABLE, [None, AttemptState.BOUND]):
+        with subtests.test(situation=situation, phase=phase, closed=closed):
+            attempt = None if closed is None else an_attempt(closed)
+            step = next_step(SITUATIONS[situation], attempt, seen(phase), EARLY)
+            assert_step(step, TABLE[situation, phase])
 
 
-@pytest.mark.parametrize(("situation", "phase"), CELLS)
-@pytest.mark.parametrize("moment", ["at the deadline", "late"])
-def test_from_the_deadline_on(situation: str, phase: Phase, moment: str) -> None:
-    step = next_step(SITUATIONS[situation], None, seen(phase), MOMENTS[moment])
-    assert_step(step, LATE_TABLE[situation, phase])
+def test_from_the_deadline_on(subtests: pytest.Subtests) -> None:
+    for (situation, phase), moment in product(TABLE, ["at the deadline", "late"]):
+        with subtests.test(situation=situation, phase=phase, moment=moment):
+            step = next_step(SITUATIONS[situation], None, seen(phase), MOMENTS[moment])
+            assert_step(step, LATE_TABLE[situation, phase])
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("state", [AttemptState.SENT, AttemptState.UNKNOWN])
-def test_an_open_attempt_comes_before_everything_else(state: AttemptState, status: Status) -> None:
-    for goal, releasing, phase, now in product(Goal, (False, True), Phase, MOMENTS.values()):
-        instance = an_instance(status, goal=goal, releasing=releasing)
-        step = next_step(instance, an_attempt(state), seen(phase), now)
-        if now >= DEADLINE and goal is Goal.RUNNING and status not in TERMINAL_STATUSES:
-            assert isinstance(step, Fail)
-            assert step.code == "OUTCOME_UNKNOWN"
-        else:
-            assert step == Resolve()
+def test_an_open_attempt_comes_before_everything_else(subtests: pytest.Subtests) -> None:
+    for status, state in product(Status, [AttemptState.SENT, AttemptState.UNKNOWN]):
+        with subtests.test(status=status, state=state):
+            for goal, releasing, phase, now in product(Goal, (False, True), Phase, MOMENTS.values()):
+                instance = an_instance(status, goal=goal, releasing=releasing)
+                step = next_step(instance, an_attempt(state), seen(phase), now)
+                if now >= DEADLINE and goal is Goal.RUNNING and status not in TERMINAL_STATUSES:
+                    assert isinstance(step, Fail)
+                    assert step.code == "OUTCOME_UNKNOWN"
+                else:
+                    assert step == Resolve()
 
 
 @pytest.mark.parametrize("state", [None, AttemptState.REJECTED, AttemptState.ABANDONED])
@@ -272,13 +271,14 @@ def test_without_a_machine(
         assert at_the_end == late
 
 
-@pytest.mark.parametrize("status", [Status.CREATING, Status.STARTING])
-@pytest.mark.parametrize(
-    "phase", [Phase.CREATING, Phase.PULLING, Phase.STOPPED, Phase.MIGRATING, Phase.UNKNOWN]
-)
-def test_an_error_that_the_cloud_tells_ends_the_boot_with_its_words(status: Status, phase: Phase) -> None:
-    step = next_step(an_instance(status, **BOUND), None, seen(phase, "image not found"), EARLY)
-    assert step == Fail("STARTUP_FAILED", "the cloud could not start the machine: image not found")
+def test_an_error_that_the_cloud_tells_ends_the_boot_with_its_words(subtests: pytest.Subtests) -> None:
+    for status, phase in product(
+        [Status.CREATING, Status.STARTING],
+        [Phase.CREATING, Phase.PULLING, Phase.STOPPED, Phase.MIGRATING, Phase.UNKNOWN],
+    ):
+        with subtests.test(status=status, phase=phase):
+            step = next_step(an_instance(status, **BOUND), None, seen(phase, "image not found"), EARLY)
+            assert step == Fail("STARTUP_FAILED", "the cloud could not start the machine: image not found")
 
 
 @pytest.mark.parametrize(
@@ -303,17 +303,16 @@ def test_a_machine_that_was_not_seen_yet_is_waited_for() -> None:
     assert next_step(an_instance(**BOUND), None, Observation(), EARLY) == Wait(RESYNC_INTERVAL)
 
 
-@pytest.mark.parametrize("left_s", [0.001, 1, 29.999, 30, 31])
-@pytest.mark.parametrize("situation", ["creating", "start_asked"])
-def test_a_wait_ends_at_the_deadline_at_the_latest(situation: str, left_s: float) -> None:
-    left = timedelta(seconds=left_s)
-    step = next_step(SITUATIONS[situation], None, Observation(), DEADLINE - left)
-    assert step == Wait(min(left, timedelta(seconds=30)))
+def test_a_wait_ends_at_the_deadline_at_the_latest(subtests: pytest.Subtests) -> None:
+    for left_s, situation in product([0.001, 1, 29.999, 30, 31], ["creating", "start_asked"]):
+        with subtests.test(left_s=left_s, situation=situation):
+            left = timedelta(seconds=left_s)
+            step = next_step(SITUATIONS[situation], None, Observation(), DEADLINE - left)
+            assert step == Wait(min(left, timedelta(seconds=30)))
 
 
-@pytest.mark.parametrize(
-    ("observation", "where"),
-    [
+def test_a_timeout_says_how_far_it_came(subtests: pytest.Subtests) -> None:
+    for observation, where in [
         (Observation(), "the cloud has not shown the machine yet"),
         (Observation(a_machine(Phase.PULLING, raw_status="pulling")), "still pulling at the deadline"),
         (Observation(a_machine(Phase.STARTING, raw_status="toStart")), "still toStart at the deadline"),
@@ -322,22 +321,19 @@ def test_a_wait_ends_at_the_deadline_at_the_latest(situation: str, left_s: float
         (Observation(a_machine(Phase.UNKNOWN, raw_status="melting")), "the machine is melting"),
         (seen(Phase.ABSENT), "the machine vanished from the cloud"),
         (Observation(absent=True), "the machine vanished from the cloud"),
-    ],
-)
-def test_a_timeout_says_how_far_it_came(observation: Observation, where: str) -> None:
-    step = next_step(an_instance(Status.STARTING, **BOUND), None, observation, DEADLINE)
-    assert step == Fail("INSTANCE_TIMEOUT", f"not usable in time: {where}")
+    ]:
+        with subtests.test(observation=observation, where=where):
+            step = next_step(an_instance(Status.STARTING, **BOUND), None, observation, DEADLINE)
+            assert step == Fail("INSTANCE_TIMEOUT", f"not usable in time: {where}")
 
 
-@pytest.mark.parametrize(
-    ("observation", "phase"),
-    [
+def test_not_seen_is_unknown_and_only_proof_is_absent(subtests: pytest.Subtests) -> None:
+    for observation, phase in [
         (Observation(), Phase.UNKNOWN),
         (Observation(absent=True), Phase.ABSENT),
         (Observation(a_machine(Phase.RUNNING)), Phase.RUNNING),
         (Observation(a_machine(Phase.RUNNING), absent=True), Phase.ABSENT),
         (Observation(a_machine(Phase.ABSENT)), Phase.ABSENT),
-    ],
-)
-def test_not_seen_is_unknown_and_only_proof_is_absent(observation: Observation, phase: Phase) -> None:
-    assert observation.phase is phase
+    ]:
+        with subtests.test(observation=observation, phase=phase):
+            assert observation.phase is phase

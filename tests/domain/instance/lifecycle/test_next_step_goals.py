@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Stop,
     Wait,
 )
-from gpuherd.domain.instance.operation import Operation, OperationKind
+from gpuherd.domain.instance.operation import OperationKind
 from tests.domain.instance.lifecycle.driver import (
     CHECK,
     DEADLINE,
@@ -77,10 +78,10 @@ def after(seconds: float) -> datetime:
 
 RELEASING = {"operation": None, "goal": Goal.RUNNING, "status": Status.FAILED, "releasing": True}
 ROADS = [
-    pytest.param(OperationKind.START, Phase.STOPPED, Start(), REPEAT_REQUEST_AFTER, id="start"),
-    pytest.param(OperationKind.STOP, Phase.RUNNING, Stop(), REPEAT_REQUEST_AFTER, id="stop"),
-    pytest.param(OperationKind.STOP, Phase.UNKNOWN, Stop(), REPEAT_REQUEST_AFTER, id="stop, not seen"),
-    pytest.param(OperationKind.DELETE, Phase.RUNNING, Delete(), REPEAT_DELETE_AFTER, id="delete"),
+    (OperationKind.START, Phase.STOPPED, Start(), REPEAT_REQUEST_AFTER),
+    (OperationKind.STOP, Phase.RUNNING, Stop(), REPEAT_REQUEST_AFTER),
+    (OperationKind.STOP, Phase.UNKNOWN, Stop(), REPEAT_REQUEST_AFTER),
+    (OperationKind.DELETE, Phase.RUNNING, Delete(), REPEAT_DELETE_AFTER),
 ]
 
 
@@ -92,26 +93,24 @@ def test_the_patience_with_the_cloud() -> None:
     )
 
 
-@pytest.mark.parametrize(("kind", "phase", "ask", "patience"), ROADS)
-@pytest.mark.parametrize(
-    ("share", "asks"),
-    [
-        (0.0, False),
-        (0.999, False),
-        (1.0, True),
-        (100.0, True),
-        (-0.5, False),
-        # The wall clock stepped back by an hour: what was lost must not wait until it has caught up.
-        (-100.0, True),
-    ],
-)
-def test_what_was_asked_is_asked_again_after_a_while_if_nothing_moves(
-    kind: OperationKind, phase: Phase, ask: Step, patience: timedelta, share: float, asks: bool
-) -> None:
-    instance = on_the_way(kind, EARLY - share * patience)
-    step = next_step(instance, None, seen(phase), EARLY)
-    assert (step == ask) is asks
-    assert asks or step == Wait(RESYNC_INTERVAL)
+def test_what_was_asked_is_asked_again_after_a_while_if_nothing_moves(subtests: pytest.Subtests) -> None:
+    for (kind, phase, ask, patience), (share, asks) in product(
+        ROADS,
+        [
+            (0.0, False),
+            (0.999, False),
+            (1.0, True),
+            (100.0, True),
+            (-0.5, False),
+            # The wall clock stepped back by an hour: what was lost must not wait until it has caught up.
+            (-100.0, True),
+        ],
+    ):
+        with subtests.test(kind=kind, phase=phase, ask=ask, patience=patience, share=share, asks=asks):
+            instance = on_the_way(kind, EARLY - share * patience)
+            step = next_step(instance, None, seen(phase), EARLY)
+            assert (step == ask) is asks
+            assert asks or step == Wait(RESYNC_INTERVAL)
 
 
 @pytest.mark.parametrize(("kind", "phase", "ask", "patience"), ROADS)
@@ -175,9 +174,8 @@ def test_a_start_reads_the_ports_anew_even_if_the_machine_ran_before_it_was_aske
     assert next_step(on_the_way(OperationKind.START), None, seen(Phase.RUNNING), EARLY) == ReadDetails()
 
 
-@pytest.mark.parametrize(
-    ("operation", "again"),
-    [
+def test_only_a_start_under_way_is_a_start_again(subtests: pytest.Subtests) -> None:
+    for operation, again in [
         (None, False),
         (ON_START, True),
         (ON_START.succeeded(EARLY), False),
@@ -185,10 +183,9 @@ def test_a_start_reads_the_ports_anew_even_if_the_machine_ran_before_it_was_aske
         (ON_START.superseded(EARLY), False),
         (an_operation(OperationKind.STOP), False),
         (an_operation(OperationKind.DELETE), False),
-    ],
-)
-def test_only_a_start_under_way_is_a_start_again(operation: Operation | None, again: bool) -> None:
-    assert is_starting_again(an_instance(operation=operation)) is again
+    ]:
+        with subtests.test(operation=operation, again=again):
+            assert is_starting_again(an_instance(operation=operation)) is again
 
 
 # --- a stop that overtakes a start ---
@@ -287,28 +284,28 @@ def test_what_was_moved_is_not_held_to_the_deadline_of_its_first_boot() -> None:
 # --- thought lost, and found again ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "phase", "step"),
-    [
-        pytest.param(USED, Phase.RUNNING, Become(Status.RUNNING), id="it was usable"),
-        pytest.param(
-            {**USED, "health_check": CHECK}, Phase.RUNNING, Become(Status.READY), id="it had answered"
-        ),
-        pytest.param(USED, Phase.STOPPED, Become(Status.EXITED), id="it has stopped meanwhile"),
-        pytest.param({"on_failure": OnFailure.KEEP}, Phase.RUNNING, ReadDetails(), id="it was never usable"),
-        pytest.param({**USED, "goal": Goal.STOPPED}, Phase.RUNNING, Stop(), id="it shall not run"),
-        pytest.param(USED, Phase.STARTING, Settled(), id="it is on its way"),
-        pytest.param(USED, Phase.ABSENT, Settled(), id="it is gone all the same"),
-    ],
-)
 def test_a_machine_that_was_thought_lost_is_counted_again_when_it_is_listed(
-    changes: dict[str, Any], phase: Phase, step: Step
+    subtests: pytest.Subtests,
 ) -> None:
-    lost = an_instance(
-        Status.FAILED,
-        **{"cloud_id": "m-1", "last_error": replace(a_failure(), code="INSTANCE_VANISHED"), **changes},
-    )
-    assert next_step(lost, None, seen(phase), LATE) == step
+    for case, changes, phase, step in [
+        ("it was usable", USED, Phase.RUNNING, Become(Status.RUNNING)),
+        ("it had answered", {**USED, "health_check": CHECK}, Phase.RUNNING, Become(Status.READY)),
+        ("it has stopped meanwhile", USED, Phase.STOPPED, Become(Status.EXITED)),
+        ("it was never usable", {"on_failure": OnFailure.KEEP}, Phase.RUNNING, ReadDetails()),
+        ("it shall not run", {**USED, "goal": Goal.STOPPED}, Phase.RUNNING, Stop()),
+        ("it is on its way", USED, Phase.STARTING, Settled()),
+        ("it is gone all the same", USED, Phase.ABSENT, Settled()),
+    ]:
+        with subtests.test(case):
+            lost = an_instance(
+                Status.FAILED,
+                **{
+                    "cloud_id": "m-1",
+                    "last_error": replace(a_failure(), code="INSTANCE_VANISHED"),
+                    **changes,
+                },
+            )
+            assert next_step(lost, None, seen(phase), LATE) == step
 
 
 def test_what_failed_for_another_reason_stays_failed() -> None:
@@ -337,22 +334,19 @@ def test_a_machine_that_was_of_use_is_waited_for_however_long_its_stop_takes() -
 # --- the end ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "released"),
-    [
-        pytest.param({}, True, id="never usable"),
-        pytest.param({"on_failure": OnFailure.KEEP}, False, id="shall be kept"),
+def test_only_a_machine_that_was_of_no_use_to_anybody_is_given_back(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, dict[str, Any], bool]] = [
+        ("never usable", {}, True),
+        ("shall be kept", {"on_failure": OnFailure.KEEP}, False),
         # From here on it may hold the user's data.
-        pytest.param({"ready_at": EARLY}, False, id="was usable"),
-        pytest.param({"stopped_at": EARLY}, False, id="was stopped on purpose"),
-        pytest.param({"operation": ON_START}, False, id="a failed start"),
-        pytest.param({"operation": an_operation(OperationKind.STOP)}, True, id="a stop during the create"),
-    ],
-)
-def test_only_a_machine_that_was_of_no_use_to_anybody_is_given_back(
-    changes: dict[str, Any], released: bool
-) -> None:
-    assert must_release(an_instance(Status.STARTING, cloud_id="m-1", **changes)) is released
+        ("was usable", {"ready_at": EARLY}, False),
+        ("was stopped on purpose", {"stopped_at": EARLY}, False),
+        ("a failed start", {"operation": ON_START}, False),
+        ("a stop during the create", {"operation": an_operation(OperationKind.STOP)}, True),
+    ]
+    for case, changes, released in rows:
+        with subtests.test(case):
+            assert must_release(an_instance(Status.STARTING, cloud_id="m-1", **changes)) is released
 
 
 def test_not_seen_is_no_proof_that_a_delete_is_done() -> None:

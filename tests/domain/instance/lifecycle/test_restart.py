@@ -68,22 +68,20 @@ def test_what_has_gone_has_failed(phase: Phase) -> None:
     assert isinstance(decide(restarting(), gone), Fail)
 
 
-@pytest.mark.parametrize(
-    ("observation", "step"),
-    [
-        pytest.param(shown(Phase.RUNNING), LookForRestart(), id="as before"),
-        pytest.param(shown(Phase.STARTING, SOON), ConfirmRestart(), id="starting"),
-        pytest.param(shown(Phase.STOPPING, SOON), ConfirmRestart(), id="stopping"),
-        pytest.param(shown(Phase.RUNNING, SOON, AFTER), ConfirmRestart(), id="other ports"),
-        pytest.param(shown(Phase.RUNNING, EARLY, AFTER), LookForRestart(), id="other ports before it"),
-        pytest.param(shown(Phase.RUNNING, SOON, ()), LookForRestart(), id="no ports in the list"),
-        pytest.param(shown(Phase.UNKNOWN, SOON), LookForRestart(), id="a word that we do not know"),
-    ],
-)
-def test_its_effect_is_looked_for(observation: Observation, step: Step) -> None:
-    assert decide(restarting(), observation) == step
-    # That the cloud has said yes does not tell yet that it has begun.
-    assert decide(restarting(OperationPhase.RESTARTING), observation) == step
+def test_its_effect_is_looked_for(subtests: pytest.Subtests) -> None:
+    for case, observation, step in [
+        ("as before", shown(Phase.RUNNING), LookForRestart()),
+        ("starting", shown(Phase.STARTING, SOON), ConfirmRestart()),
+        ("stopping", shown(Phase.STOPPING, SOON), ConfirmRestart()),
+        ("other ports", shown(Phase.RUNNING, SOON, AFTER), ConfirmRestart()),
+        ("other ports before it", shown(Phase.RUNNING, EARLY, AFTER), LookForRestart()),
+        ("no ports in the list", shown(Phase.RUNNING, SOON, ()), LookForRestart()),
+        ("a word that we do not know", shown(Phase.UNKNOWN, SOON), LookForRestart()),
+    ]:
+        with subtests.test(case):
+            assert decide(restarting(), observation) == step
+            # That the cloud has said yes does not tell yet that it has begun.
+            assert decide(restarting(OperationPhase.RESTARTING), observation) == step
 
 
 def test_without_answer_and_sign_it_is_given_up_and_not_repeated() -> None:
@@ -107,8 +105,9 @@ def test_what_could_not_be_asked_for_in_time_is_given_up() -> None:
     assert step.code == "NETWORK_ERROR"
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_what_a_machine_shows_of_a_restart(phase: Phase) -> None:
-    machine: Machine = replace(a_machine(phase), ports=BEFORE)
-    moving = {Phase.CREATING, Phase.PULLING, Phase.STARTING, Phase.STOPPING, Phase.STOPPED}
-    assert shows_restart(restarting(), machine) is (phase in moving)
+def test_what_a_machine_shows_of_a_restart(subtests: pytest.Subtests) -> None:
+    for phase in Phase:
+        with subtests.test(phase=phase):
+            machine: Machine = replace(a_machine(phase), ports=BEFORE)
+            moving = {Phase.CREATING, Phase.PULLING, Phase.STARTING, Phase.STOPPING, Phase.STOPPED}
+            assert shows_restart(restarting(), machine) is (phase in moving)
