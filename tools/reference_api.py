@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from gpuherd import __version__
 from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES, with_security
-from gpuherd.entrypoints.http.app import ROUTE_MODULES
+from gpuherd.entrypoints.http.app import ROUTERS
 from gpuherd.entrypoints.http.openapi import completed_openapi
 from tools.reference_text import NOTICE, code, table
 
@@ -59,8 +59,8 @@ def api_page() -> str:
 def described() -> Json:
     """Return the OpenAPI document, which needs no server to be running."""
     app = FastAPI(title="gpuherd", version=__version__)
-    for part in ROUTE_MODULES:
-        app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
     return with_security(completed_openapi(app.openapi()))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import sqlalchemy as sa
@@ -236,7 +236,7 @@ def _metrics_page(meter: Meter) -> Callable[[MetricSources], MetricsPage]:
 class Herd:
     """The parts that `bootstrap.assemble` puts together for the service, with fakes at the ports."""
 
-    tables = schema
+    tables = SimpleNamespace(metadata=schema.metadata, **schema.metadata.tables)
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
     new_database: Callable[[Path], InlineDatabase] = InlineDatabase

@@ -51,31 +51,31 @@ NO_TELEMETRY: TelemetryConfig = {
 }
 
 # Operations first: `POST /api/instances/start` is not an instance called "start".
-ROUTE_MODULES = (
-    operations,
-    instances,
-    leases,
-    plans,
-    jobs,
-    cloud,
-    creates,
-    health,
-    metrics,
-    catalogue,
-    templates,
-    registry,
-    prewarms,
-    caches,
-    sync,
-    webhooks,
-    orphans,
-    keys,
-    secrets,
-    audit,
-    costs,
-    budgets,
-    volumes,
-    events,
+ROUTERS = (
+    operations.router,
+    instances.router,
+    leases.router,
+    plans.router,
+    jobs.router,
+    cloud.router,
+    creates.router,
+    health.router,
+    metrics.router,
+    catalogue.router,
+    templates.router,
+    registry.router,
+    prewarms.router,
+    caches.router,
+    sync.router,
+    webhooks.router,
+    orphans.router,
+    keys.router,
+    secrets.router,
+    audit.router,
+    costs.router,
+    budgets.router,
+    volumes.router,
+    events.router,
 )
 
 
@@ -102,10 +102,10 @@ def build_app(
         telemetry=NO_TELEMETRY,
     )
     app.state.plane = plane
-    routes = app.state.routes = RouteTable(part.router for part in ROUTE_MODULES)
-    for part in ROUTE_MODULES:
+    routes = app.state.routes = RouteTable(ROUTERS)
+    for router in ROUTERS:
         # As they are: `include_router` would put together every route once more for each application.
-        app.router.routes.extend(part.router.routes)
+        app.router.routes.extend(router.routes)
     described = app.openapi
     app.openapi = cache(lambda: with_security(completed_openapi(described())))  # type: ignore[method-assign]
     app.add_exception_handler(GpuherdError, _domain_error)

@@ -26,34 +26,34 @@ from gpuherd.entrypoints.web.pages.cloud import cloud, creates, offers
 from gpuherd.entrypoints.web.pages.images import images, prewarms, registry, templates
 from gpuherd.entrypoints.web.pages.instances import instance, instances, rent
 from gpuherd.entrypoints.web.pages.webhooks import endpoints, webhooks
-from gpuherd.entrypoints.web.routes import Handler
+from gpuherd.entrypoints.web.routes import Handler, Routes
 
-PAGE_MODULES = (
-    api_docs,
-    audit,
-    cloud,
-    creates,
-    endpoints,
-    images,
-    instance,
-    instances,
-    jobs,
-    keys,
-    login,
-    costs,
-    offers,
-    orphans,
-    overview,
-    prewarms,
-    registry,
-    rent,
-    secrets,
-    settings,
-    static_files,
-    templates,
-    volumes,
-    webhooks,
-)
+PAGES: Routes = {
+    **api_docs.ROUTES,
+    **audit.ROUTES,
+    **cloud.ROUTES,
+    **creates.ROUTES,
+    **endpoints.ROUTES,
+    **images.ROUTES,
+    **instance.ROUTES,
+    **instances.ROUTES,
+    **jobs.ROUTES,
+    **keys.ROUTES,
+    **login.ROUTES,
+    **costs.ROUTES,
+    **offers.ROUTES,
+    **orphans.ROUTES,
+    **overview.ROUTES,
+    **prewarms.ROUTES,
+    **registry.ROUTES,
+    **rent.ROUTES,
+    **secrets.ROUTES,
+    **settings.ROUTES,
+    **static_files.ROUTES,
+    **templates.ROUTES,
+    **volumes.ROUTES,
+    **webhooks.ROUTES,
+}
 # Nothing but what this server sends: no inline script, no inline style, no other host, no frame around us.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -81,7 +81,7 @@ HEADERS = [
 
 def build_pages(plane: Plane, document: Callable[[], dict[str, Any]]) -> ASGIApp:
     """Return the dashboard for one plane; `document` gives the OpenAPI document of the API beside it."""
-    handlers = {key: handler for part in PAGE_MODULES for key, handler in part.ROUTES.items()}
+    handlers = PAGES
     if set(handlers) != set(PAGE_SCOPES):
         raise UndeclaredRoute(
             f"pages and their declarations differ: {sorted(set(handlers) ^ set(PAGE_SCOPES))}"
