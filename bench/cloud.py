@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import make_app

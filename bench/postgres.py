@@ -18,7 +18,7 @@ import psycopg
 
 from bench.usage import family_cpu_s
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 
 
 @dataclass

@@ -17,28 +17,35 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bench.cloud import REQUEST, new_world, rent_all, serve_world
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.jobs import job_rows
-from gpuherd.adapters.sql.mapping.instances import attempt_row, event_row, instance_row
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.clock import Clock, Ids, SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores import job_store
+from gpuherd.adapters.stores.installation_store import SqlFlags
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.adapters.stores.row_codec import attempt_row, event_row, instance_row
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import novita_link
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import CREATED, Event
-from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
+from gpuherd.domain.cloud.offer import NOVITA_DISK
+from gpuherd.domain.instance.instance import (
+    ID_PREFIX,
+    Goal,
+    Instance,
+    Rental,
+    Status,
+)
+from gpuherd.domain.instance.instance_event import CREATED, Event
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.settings import load_settings
 from gpuherd.simulator.scenarios import apply_scenario
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.instances.reprice_disks import DISK_TARIFF, tariff_text
-from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.money.report_costs import DISK_TARIFF, tariff_text
+from gpuherd.usecases.service.make_jobs import JobFactory
 
 INSTALLATION = "be9c4be9"
 # Boots are over before anybody looks.
@@ -138,10 +145,10 @@ async def _remember_instances(database: Database, listing: Listing, now: datetim
     turns = [job_factory.reconcile_job(it) for it in herd if not it.settled]
 
     def work(connection: sa.Connection) -> None:
-        connection.execute(sa.insert(tables.instance), rows)
-        connection.execute(sa.insert(tables.attempt), attempts)
-        connection.execute(sa.insert(tables.event), events)
-        job_rows.insert_jobs(connection, turns, now)
+        connection.execute(sa.insert(rental_tables.instance), rows)
+        connection.execute(sa.insert(rental_tables.attempt), attempts)
+        connection.execute(sa.insert(rental_tables.event), events)
+        job_store.insert_jobs(connection, turns, now)
 
     await database.write(work)
 
@@ -153,7 +160,7 @@ def _instance(machine: Machine, now: datetime) -> Instance:
     return Instance(
         id=ID_PREFIX + tag.split("-")[2],
         name=name,
-        wish=Wish(RENTAL.product_name, "101"),
+        wish=LaunchSpec(RENTAL.product_name, "101"),
         goal=Goal.RUNNING,
         status=Status.RUNNING if runs else Status.CREATING,
         created_at=created_at,

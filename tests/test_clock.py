@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.clock import Ids, SystemClock
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.ports.clock_port import Ids
 from tests.support.fake_clock import FakeClock
 
 # Crockford's: no i, l, o, u, so that an id read aloud is the id that was meant.

@@ -14,7 +14,8 @@ from random import Random
 from bench.month.measure import Played, Want
 from bench.month.users import DAY_S, HOUR_S, Habit, Rental
 from bench.month.weather import MonthWorld, WeatherPlan, set_faults
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Template
+from gpuherd.domain.cloud.offer import BillingMode, Offer
+from gpuherd.domain.cloud.template import CreateCall, Template
 from gpuherd.domain.errors import CloudRefused, GpuherdError, OutcomeUnknown
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.machine import SimulatedMachine

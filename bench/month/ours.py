@@ -9,8 +9,7 @@ from bench.month.measure import Played, Want, lost_s
 from bench.month.play import MonthHarness, UserLog
 from bench.month.users import IDLE_S, SILENCE_S, Habit
 from bench.month.weather import MonthWorld
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.domain.money.usage_span import NANO, CostKind, CostSpan
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.money.tariff import gpu_usd_per_hour
 from gpuherd.simulator.world.machine import SimulatedMachine

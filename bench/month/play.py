@@ -15,11 +15,12 @@ from bench.month.weather import MonthWorld, WeatherPlan, set_faults
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import GpuherdError, NotFound
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Optimize, Status, Wish
-from gpuherd.domain.succession.chain import OnReclaim
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
+from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
+from gpuherd.domain.instance.lineage import OnReclaim
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.money.use import Use
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.cloud.reused_ids import IdReuse, ReusingWorld
 from proof.chaos.ends.evidence import WatchedTables
 from proof.chaos.harness import Harness
@@ -158,7 +159,7 @@ class _Month:
 
     async def _launch(self, log: UserLog) -> bool:
         rental = log.rental
-        wish = Wish(
+        wish = LaunchSpec(
             product_name=rental.product_name,
             template_id=TEMPLATE,
             disk_gb=rental.disk_gb,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from gpuherd.domain.instance.lifecycle.due import due_at, use_look_at
+from gpuherd.domain.instance.instance_state import due_at, use_look_at
 from proof.chaos.ends.evidence import WatchedTables
 from proof.chaos.process import ENDS_SWEEP_S, POLL_S, Process
 

@@ -9,7 +9,13 @@ from fractions import Fraction
 from random import Random
 from statistics import median
 
-from gpuherd.domain.endings.terms import EndAction, Idleness, Lease, Silence, Terms
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Idleness,
+    Lease,
+    Silence,
+    Terms,
+)
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD, CloudCatalogue, Product
 from gpuherd.simulator.money.tariff import disk_usd_per_hour
 

@@ -18,21 +18,32 @@ from bench.postgres import Postgres, running_postgres, sqlalchemy_url
 from bench.processes import AUTH, Server
 from bench.report import Line
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.costs.rows import centre_row, span_row, subject_row
-from gpuherd.adapters.sql.engine.columns import insert_into
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.cost_tables import (
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.ledger_tables import (
     cost_centre,
     ledger_day,
     ledger_label,
     ledger_subject,
     meter,
 )
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.clock import SystemClock
-from gpuherd.domain.costs.period import NO_SHARE, Share, day_start, days_of
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
-from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.sql_types import insert_into
+from gpuherd.adapters.stores.usage_span_writes import centre_row, span_row, subject_row
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.money.period import (
+    NO_SHARE,
+    Share,
+    day_start,
+    days_of,
+)
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    CostSubject,
+    Edge,
+    PriceSource,
+    Rate,
+)
 
 MS_MAX = 200
 DAYS = 400

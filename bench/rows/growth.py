@@ -22,14 +22,15 @@ from bench.processes import AUTH, Server
 from bench.report import Line, median
 from bench.seeding import INSTANT_BOOT_SPEED, list_all, machine_name, remember
 from bench.usage import rss_mb
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.jobs.store import SqlJobs
-from gpuherd.clock import Ids, SystemClock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.job_store import SqlJobs
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import ID_PREFIX
-from gpuherd.usecases.jobs.kinds import JobFactory
-from gpuherd.usecases.jobs.sweep import Sweep
-from gpuherd.usecases.replicas.store_history import StoreHistory
+from gpuherd.ports.clock_port import Ids
+from gpuherd.usecases.service.leader_election import StoreHistory
+from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.service.run_jobs import Sweep
 
 # No second list shall fall into the measurements.
 QUIET_SETTINGS = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600"}

@@ -12,12 +12,11 @@ from bench.environment import BenchEnvironment
 from bench.report import Line, percentile
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.jobs.store import SqlJobs
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.clock import SystemClock
-from gpuherd.jobs.job import NewJob
-from gpuherd.jobs.outcome import Done
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.job_store import SqlJobs
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.job import Done, NewJob
 
 P50_MS_MAX = 10
 # Long enough that each job finds the engine asleep.

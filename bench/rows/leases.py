@@ -17,19 +17,25 @@ from bench.environment import BenchEnvironment
 from bench.postgres import running_postgres, sqlalchemy_url
 from bench.report import Line
 from bench.seeding import RENTAL
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.jobs.store import SqlJobs
-from gpuherd.adapters.sql.mapping.instances import instance_row
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.bootstrap.service import SWEEP_INTERVAL_S
-from gpuherd.clock import Ids, SystemClock
-from gpuherd.domain.endings.lease_term import LeaseTerm
-from gpuherd.domain.endings.terms import NO_TERMS, Lease, Terms
-from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Status, Wish
-from gpuherd.usecases.jobs.kinds import JobFactory
-from gpuherd.usecases.jobs.sweep import Sweep
-from gpuherd.usecases.replicas.store_history import StoreHistory
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.job_store import SqlJobs
+from gpuherd.adapters.stores.row_codec import instance_row
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.service_lifecycle import SWEEP_INTERVAL_S
+from gpuherd.domain.instance.instance import (
+    ID_PREFIX,
+    Goal,
+    Instance,
+    Status,
+)
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.lease import NO_TERMS, Lease, LeaseTerm, Terms
+from gpuherd.ports.clock_port import Ids
+from gpuherd.usecases.service.leader_election import StoreHistory
+from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.service.run_jobs import Sweep
 
 # The CPU time of another process is told in hundredths of a second.
 SWEEPS = 300
@@ -79,7 +85,9 @@ async def _share(url: str, count: int, has_leases: bool, cpu_s: Callable[[], flo
             {**instance_row(it), "version": it.version}
             for it in _instances(count, clock.now(), ids, has_leases)
         ]
-        await database.write(lambda connection: connection.execute(sa.insert(tables.instance), rows) and None)
+        await database.write(
+            lambda connection: connection.execute(sa.insert(rental_tables.instance), rows) and None
+        )
         # As PostgreSQL does by itself within a minute of so many writes; before, it knows nothing of them.
         await database.write(lambda connection: connection.execute(sa.text("ANALYZE")) and None)
         sweep = Sweep(SqlJobs(database, clock), JobFactory(ids, 3), clock, StoreHistory(clock))
@@ -103,7 +111,7 @@ def _instances(count: int, now: datetime, ids: Ids, has_leases: bool) -> Iterato
         yield Instance(
             id=ids.new(ID_PREFIX),
             name=f"job-{n}",
-            wish=Wish(RENTAL.product_name, "101"),
+            wish=LaunchSpec(RENTAL.product_name, "101"),
             goal=Goal.RUNNING,
             status=Status.RUNNING,
             created_at=began_at,

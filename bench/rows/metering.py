@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.environment import BenchEnvironment
 from bench.report import Line
-from gpuherd.adapters.novita import wire
+from gpuherd.adapters.novita import novita_json
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.simulator.api.shapes import instance_shape
 from gpuherd.simulator.cloud import SimulatedCloud
@@ -67,7 +67,7 @@ class RecordedCloud(SimulatedCloud):
 
     async def list_machines(self) -> Listing:
         now = self._clock.now()
-        found = [wire.read_machine(row) for page in self._pages for row in json.loads(page)]
+        found = [novita_json.read_machine(row) for page in self._pages for row in json.loads(page)]
         return Listing(tuple(it for it in found if it is not None), True, now, now)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuherd.client import Budget, Gpuherd, GpuherdError, NotFound
+from gpuherd.client.client_errors import GpuherdError, NotFound
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.budget import Budget
 
 BAR = 20
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuherd.client import Gpuherd, GpuherdError
+from gpuherd.client.client_errors import GpuherdError
+from gpuherd.client.sync_client import Gpuherd
 
 
 def main() -> None:

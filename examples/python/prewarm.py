@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuherd.client import Conflict, Gpuherd, GpuherdError, Prewarm
+from gpuherd.client.client_errors import Conflict, GpuherdError
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.catalogue import Prewarm
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ import argparse
 import os
 import sys
 
-from gpuherd.client import Gpuherd, GpuherdError
+from gpuherd.client.client_errors import GpuherdError
+from gpuherd.client.sync_client import Gpuherd
 
 
 def main() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuherd.client import Gpuherd, GpuherdError, Instance
+from gpuherd.client.client_errors import GpuherdError
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.instance import Instance
 
 
 def tell(instance: Instance) -> None:

@@ -9,7 +9,9 @@ import argparse
 import os
 import sys
 
-from gpuherd.client import Gpuherd, GpuherdError, Wish
+from gpuherd.client.client_errors import GpuherdError
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.client.wish import Wish
 
 
 def main() -> None:

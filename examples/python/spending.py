@@ -9,7 +9,8 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
-from gpuherd.client import Forbidden, Gpuherd, GpuherdError
+from gpuherd.client.client_errors import Forbidden, GpuherdError
+from gpuherd.client.sync_client import Gpuherd
 
 
 def main() -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from gpuherd.client import Conflict, Gpuherd, GpuherdError, Volume
+from gpuherd.client.client_errors import Conflict, GpuherdError
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.catalogue import Volume
 
 
 def main(name: str, region: str, size_gb: str, path: str = "") -> None:

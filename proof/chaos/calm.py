@@ -20,7 +20,7 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.world.machine_charges import machine_charges
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.checks.ledger_sums import LedgerSums, ledger_sums
 from proof.chaos.crash_injection import never_crash
 from proof.chaos.harness import Harness

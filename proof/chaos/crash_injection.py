@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from random import Random
 from typing import Any
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 
 # These change nothing, so that dying before and dying after them is the same.
 READS = frozenset(

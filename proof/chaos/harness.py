@@ -14,30 +14,29 @@ from fractions import Fraction
 from random import Random
 from typing import Any, TypeVar
 
-from gpuherd.domain.budgets.budget import Budget
-from gpuherd.domain.cloud.identity import account_flag
+from gpuherd.domain.cloud.account_identity import account_flag
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.observation import ListRecord
-from gpuherd.domain.cloud.offer import CreateCall
-from gpuherd.domain.cloud.tag import parse_tag
-from gpuherd.domain.endings.idleness import Utilization
-from gpuherd.domain.instance.events import Event
+from gpuherd.domain.cloud.orphan import OrphanVerdict
+from gpuherd.domain.cloud.template import CreateCall
+from gpuherd.domain.instance.idleness import Utilization
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.domain.instance.lifecycle.due import auto_ends_at, due_at
-from gpuherd.domain.orphans.orphan import OrphanVerdict
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.instance_state import VANISHED, auto_ends_at, due_at
+from gpuherd.domain.instance.rent_attempt import parse_tag
+from gpuherd.domain.money.budget import Budget
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.webhook_port import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.money.tariff import disk_usd_per_hour
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.timeline import Due
-from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
-from gpuherd.usecases.idleness.brake import AUTO_STOP_BRAKED
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
-from gpuherd.usecases.orphans.order import OPERATOR
+from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.guard_creates import INSTALLATION_SHARED
+from gpuherd.usecases.cloud.handle_orphan import OPERATOR
+from gpuherd.usecases.reconcile.watch_idleness import AUTO_STOP_BRAKED
 from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, SeenMachine, Window
 from proof.chaos.cloud.account_swap import OUR_ACCOUNT
 from proof.chaos.cloud.recording_cloud import RecordingCloud

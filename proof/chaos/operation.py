@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from gpuherd.domain.endings.terms import NO_TERMS, Terms
+from gpuherd.domain.instance.lease import NO_TERMS, Terms
 
 OPERATIONS_MAX = 8
 

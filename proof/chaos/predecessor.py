@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CloudError, CloudRefused, CloudUnavailable, MachineGone, OutcomeUnknown
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.simulator.world.machine import SimulatedMachine

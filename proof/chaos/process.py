@@ -9,13 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuherd.bootstrap.ports import StorePorts
-from gpuherd.domain.cloud.identity import account_flag
+from gpuherd.bootstrap.service_parts import StorePorts
+from gpuherd.domain.cloud.account_identity import account_flag
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.jobs.outcome import Done
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.job import Done
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.simulator.world.world import World
 from proof.chaos.cloud.recording_cloud import CircuitBreakerCloud
 from proof.chaos.crash_injection import CrashablePort, CrashInjector

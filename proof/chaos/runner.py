@@ -10,21 +10,21 @@ from random import Random
 
 import structlog
 
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.budgets.budget import Budget
-from gpuherd.domain.cloud.tag import TAG_PREFIX
+from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Instance, OnFailure
-from gpuherd.domain.succession.chain import OnReclaim
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.lineage import OnReclaim
+from gpuherd.domain.instance.rent_attempt import TAG_PREFIX
+from gpuherd.domain.money.budget import Budget
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.usecases.budgets.add import BudgetRequest
-from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
-from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
+from gpuherd.usecases.cloud.guard_creates import ACCOUNT_UNCONFIRMED, VANISHING_HELD
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.cloud.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
 from proof.chaos.cloud.copied_machines import MachineCopy, draw_copies, place_copy

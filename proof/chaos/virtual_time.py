@@ -68,7 +68,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class VirtualClock:
-    """Implements `gpuherd.clock.Clock` on a `VirtualLoop`."""
+    """Implements `gpuherd.ports.clock_port.Clock` on a `VirtualLoop`."""
 
     def __init__(self, loop: VirtualLoop):
         self._loop = loop

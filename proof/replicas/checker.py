@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM
-from gpuherd.domain.cloud.tag import Tag, parse_tag
+from gpuherd.adapters.stores.instance_locks import SHORT_LEASE_TERM
+from gpuherd.domain.instance.rent_attempt import Tag, parse_tag
 from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET, lineage_violations
 from proof.chaos.kills.ledger_checker import Bill, check_ledger
 from proof.chaos.kills.plan import BY_LEASE, UserScript

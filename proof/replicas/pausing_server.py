@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from pgqueuer.core.qm import QueueManager
 
 from gpuherd import __main__ as gpuherd
-from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
 from gpuherd.adapters.queue.engine import Engine
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
+from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from proof.chaos.kills.crashing_server import (
     CrashPoint,
     shorten_repeat_intervals,

@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.simulator.server import SHUTDOWN_S, make_app
 from gpuherd.simulator.world.addresses import LocalAddresses
 from gpuherd.simulator.world.world import World

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.client.client_connection import SystemClock
 from gpuherd.client.client_errors import BadConfiguration
 from gpuherd.client.server_address import Address
@@ -107,7 +107,7 @@ def mcp(
     if importlib.util.find_spec("mcp") is None:
         _say("gpuherd mcp needs an extra that is not installed: pip install 'gpuherd[mcp]'")
         raise SystemExit(EX_CONFIG)
-    from gpuherd.entrypoints.mcp.run import run_http, run_stdio  # noqa: PLC0415  an extra
+    from gpuherd.entrypoints.mcp.mcp_server import run_http, run_stdio  # noqa: PLC0415  an extra
 
     settings = _settings()
     terms: Any = {"read_only": read_only, "ask_above_usd": settings.mcp_ask_above_usd}

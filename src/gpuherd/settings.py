@@ -23,12 +23,11 @@ from pydantic import (
     field_validator,
 )
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.endings.terms import LEASE_S, STOPPED_S
-from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
-from gpuherd.domain.notifications.smtp_server import SmtpServer
-from gpuherd.domain.notifications.target import mail_address
-from gpuherd.domain.tracing.otlp_headers import otlp_headers
+from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy
+from gpuherd.domain.instance.lease import LEASE_S, STOPPED_S
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.trace_spans import otlp_headers
+from gpuherd.domain.webhooks.webhook_endpoint import SmtpServer, mail_address
 
 FILE_NAME = "gpuherd.toml"
 NO_NOVITA_KEY = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import io
 
-from gpuherd.adapters.logging_setup import LogStream, Redactor
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.logging_setup import LogOutput, Redactor
+from gpuherd.domain.secret import Secret
 
 
 class SmallDisk(io.StringIO):
@@ -22,7 +22,7 @@ class SmallDisk(io.StringIO):
 
 def test_a_full_disk_loses_a_line_and_later_lines_are_written() -> None:
     disk = SmallDisk()
-    stream = LogStream(disk)
+    stream = LogOutput(disk)
     stream.write("lost\n")
     disk.full = False
     stream.write("written\n")
@@ -32,8 +32,8 @@ def test_a_full_disk_loses_a_line_and_later_lines_are_written() -> None:
 def test_a_closed_stream_raises_nothing() -> None:
     closed = io.StringIO()
     closed.close()
-    LogStream(closed).write("to no one\n")
-    LogStream(closed).flush()
+    LogOutput(closed).write("to no one\n")
+    LogOutput(closed).flush()
 
 
 def test_a_secret_that_begins_like_another_leaves_no_rest() -> None:

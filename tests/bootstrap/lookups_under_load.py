@@ -13,13 +13,13 @@ from pathlib import Path
 
 import uvloop
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.egress.resolver import SystemResolver
-from gpuherd.adapters.novita.exchange import Exchange
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressFailure
+from gpuherd.adapters.egress.dns import SystemResolver
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.novita.novita_call import Exchange
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.egress_port import EgressFailure
 
 DEAD_NAMES = 16
 PATIENCE_S = 20.0

@@ -10,11 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import novita_link
+from gpuherd.bootstrap.service_lifecycle import Service, build_application, build_service
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
 
 pytestmark = pytest.mark.processes

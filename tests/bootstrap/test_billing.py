@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.domain.access.secret import Secret
+from gpuherd.bootstrap.build_cloud import novita_link
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind

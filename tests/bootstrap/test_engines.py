@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.bootstrap.service import build_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import novita_link
+from gpuherd.bootstrap.service_lifecycle import build_service
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
-from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
+from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 
 pytestmark = pytest.mark.processes
 

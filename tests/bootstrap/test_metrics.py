@@ -10,12 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.cloud import CloudLink, novita_link
-from gpuherd.bootstrap.service import build_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import CloudLink, novita_link
+from gpuherd.bootstrap.service_lifecycle import build_application, build_service
 from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World

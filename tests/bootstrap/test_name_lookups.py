@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.egress.resolver import SystemResolver
-from gpuherd.adapters.novita.exchange import Exchange
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.adapters.egress.dns import SystemResolver
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.novita.novita_call import Exchange
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.secret import Secret
 from tests.adapters.egress.doubles import TLS, Receiver
 
 HERE = Path(__file__).parent

@@ -11,17 +11,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.api_key import ADMIN_ID
-from gpuherd.domain.access.caller import ADMIN as CALLER
-from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
-from gpuherd.entrypoints.auth.browser_auth import COOKIE
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import novita_link
+from gpuherd.bootstrap.service_lifecycle import Service, build_application, build_service
+from gpuherd.domain.api_key import ADMIN as CALLER
+from gpuherd.domain.api_key import ADMIN_ID
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http_auth import SESSION_STREAM
+from gpuherd.entrypoints.session_cookie import COOKIE
+from gpuherd.ports.instance_port import Change
 from gpuherd.settings import load_settings
 from tests.support.builders import an_event, an_instance, instance_id
 from tests.support.event_streams import asking

@@ -11,20 +11,20 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.cloud import CloudLink, novita_link
-from gpuherd.bootstrap.replicas import share_limits
-from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.clock import Clock, SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.worker.loops import Loop
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.shared_limit_store import SqlBreakerStore
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.background_loops import Loop
+from gpuherd.bootstrap.build_cloud import CloudLink, novita_link
+from gpuherd.bootstrap.replica_membership import share_limits
+from gpuherd.bootstrap.service_lifecycle import Service, build_application, build_service
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerState
-from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
+from gpuherd.resilience.rate_limiter import Lane, RateLimitExceeded
 from gpuherd.settings import load_settings
-from gpuherd.usecases.replicas.store_history import StoreHistory
+from gpuherd.usecases.service.leader_election import StoreHistory
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import sqlalchemy_url
 from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401

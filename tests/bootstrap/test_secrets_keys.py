@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.bootstrap.data_dir import SECRETS_KEY_FILE
-from gpuherd.bootstrap.secrets_keys import secrets_keys
-from gpuherd.domain.access.secret import Secret
+from gpuherd.bootstrap.key_files import SECRETS_KEY_FILE, secrets_keys
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 
 NEW, OLD = "n" * 32, "o" * 32

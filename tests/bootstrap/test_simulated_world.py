@@ -13,9 +13,9 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.bootstrap.serve import SIMULATOR_STATE_FILE, running_simulator
-from gpuherd.clock import SystemClock
 from gpuherd.settings import Settings, load_settings
 
 NEW_FILE = f"{SIMULATOR_STATE_FILE}.new"

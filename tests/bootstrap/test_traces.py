@@ -10,12 +10,13 @@ import sys
 
 import pytest
 
-from gpuherd.bootstrap import traces as bootstrap_traces
-from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.bootstrap.traces import open_traces
-from gpuherd.clock import Ids, SystemClock
-from gpuherd.domain.tracing.span import EndedSpan, Trace
-from gpuherd.ports.tracing.null_tracer import NullTracer
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap import build_cloud
+from gpuherd.bootstrap.build_cloud import open_traces
+from gpuherd.bootstrap.key_files import CannotStart
+from gpuherd.domain.trace_spans import EndedSpan, Trace
+from gpuherd.ports.clock_port import Ids
+from gpuherd.ports.telemetry_port import NullTracer
 from gpuherd.settings import Settings
 
 ON = {"GPUHERD_OTLP_ENDPOINT": "http://127.0.0.1:9"}
@@ -45,7 +46,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 async def test_the_end_of_the_service_waits_a_moment_for_the_last_spans_and_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bootstrap_traces, "CLOSE_LIMIT_S", 0.05)
+    monkeypatch.setattr(build_cloud, "CLOSE_LIMIT_S", 0.05)
     clock = SystemClock()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = {"GPUHERD_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}

@@ -14,12 +14,11 @@ import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.bootstrap.data_dir import CannotStart, webhook_key
-from gpuherd.bootstrap.service import build_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.build_cloud import novita_link
+from gpuherd.bootstrap.key_files import CannotStart, webhook_key
+from gpuherd.bootstrap.service_lifecycle import build_application, build_service
+from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.client import AsyncGpuherd, BadConfiguration, Gpuherd
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import BadConfiguration
 from gpuherd.client.server_address import Address, find_server
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.settings_loading import AddressInvalid, find_server_address
 
 KEY = "ghk_canary_admin_key_of_this_machine"

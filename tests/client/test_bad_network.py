@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from gpuherd import __version__
-from gpuherd.client import (
-    AsyncGpuherd,
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import (
     Conflict,
     ConnectionFailed,
-    Gpuherd,
     GpuherdError,
-    HealthCheck,
-    Instance,
     SecretLost,
     TooManyRequests,
     Unavailable,
     UnexpectedReply,
 )
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.client.wish import HealthCheck
+from gpuherd.contract.instance import Instance
 from tests.client.support.server import AnyClient, InstantClock, accepted, details, problem
 
 KEY = "ghk_canary_key_on_the_wire"

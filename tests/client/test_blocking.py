@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import AsyncGpuherd, Gpuherd
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.sync_client import Gpuherd
 from tests.client.support.server import STILL, FakeReply, FakeServer, client_of, details
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import Signer
 from tests.client.support.server import InstantClock
 from tests.client.test_webhook import BODY
 from tests.support.processes.services import KEY, Novita, Server

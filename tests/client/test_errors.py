@@ -6,19 +6,17 @@ import pickle
 
 import pytest
 
-from gpuherd.client import (
+from gpuherd.client.client_errors import (
     ApiError,
     Conflict,
     ConnectionFailed,
     FieldError,
     Forbidden,
     GpuherdError,
-    Instance,
     InstanceFailed,
     InvalidRequest,
     NoCapacity,
     NotFound,
-    Prewarm,
     PrewarmFailed,
     PrewarmTimedOut,
     SecretLost,
@@ -28,6 +26,8 @@ from gpuherd.client import (
     UnexpectedReply,
     WaitTimedOut,
 )
+from gpuherd.contract.catalogue import Prewarm
+from gpuherd.contract.instance import Instance
 from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, problem
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from gpuherd.bootstrap.http_server import ConnectionLimits
-from gpuherd.client import AsyncGpuherd, Gpuherd, LiveEvent, NotFound, Unauthorized, UnexpectedReply
-from gpuherd.client.client_errors import GpuherdError
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.instances import Change
-from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import GpuherdError, NotFound, Unauthorized, UnexpectedReply
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.event import LiveEvent
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.instance_port import Change
+from gpuherd.usecases.events.stream_events import EventFeed
 from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, lost, problem
 from tests.client.support.server import Herd as Client
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane  # noqa: F401

@@ -14,9 +14,9 @@ OURS = {
     "gpuherd.client",
     "gpuherd.domain",
     "gpuherd.domain.access",
-    "gpuherd.domain.access.secret",
+    "gpuherd.domain.secret",
     "gpuherd.domain.webhooks",
-    "gpuherd.domain.webhooks.signing",
+    "gpuherd.domain.webhooks.webhook_signing",
     "gpuherd.settings_loading",
 }
 

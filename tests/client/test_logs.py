@@ -10,9 +10,11 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.bootstrap.http_server import ConnectionLimits
-from gpuherd.client import AsyncGpuherd, ConnectionFailed, Gpuherd, Unavailable
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.egress import EgressFailure, FailureCategory
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import ConnectionFailed, Unavailable
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.egress_port import EgressFailure, FailureCategory
 from tests.entrypoints.http.conftest import KEY, herd, meter, plane
 from tests.entrypoints.http.raw_http import running_server
 from tests.support.fake_clock import FakeClock

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import Forbidden, NotFound, PrewarmFailed, PrewarmTimedOut
+from gpuherd.client.client_errors import (
+    Forbidden,
+    NotFound,
+    PrewarmFailed,
+    PrewarmTimedOut,
+)
 from tests.client.support.server import AnyClient, FakeServer, lost, problem
 
 QUOTA = {"used": 1, "limit": 5, "perImageGb": 100}

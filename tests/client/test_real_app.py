@@ -11,18 +11,18 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.client import (
+from gpuherd.client.client_errors import (
     Conflict,
     Forbidden,
-    HealthCheck,
-    Instance,
     InstanceFailed,
     InvalidRequest,
     NotFound,
     Unauthorized,
-    verify_webhook,
 )
-from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.client.webhook_verification import verify_webhook
+from gpuherd.client.wish import HealthCheck
+from gpuherd.contract.instance import Instance
+from gpuherd.domain.webhooks.webhook_signing import Signer
 from tests.client.support.real_app import RealAppClient
 from tests.entrypoints.http.conftest import KEY, anonymous, clock, herd, meter, plane
 from tests.support.fake_clock import FakeClock

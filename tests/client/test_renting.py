@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import (
-    AsyncGpuherd,
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import (
     ConnectionFailed,
-    Gpuherd,
-    Instance,
     InstanceFailed,
     NoCapacity,
     NotReleased,
     WaitTimedOut,
 )
 from gpuherd.client.client_transport import ReplyStream, Request
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.instance import Instance
 from tests.client.support.server import (
     STILL,
     AnyClient,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import UnexpectedReply
+from gpuherd.client.client_errors import UnexpectedReply
 from tests.client.support.server import AnyClient, FakeServer, client_of, details
 
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import ConnectionFailed, GpuherdError, Instance, InstanceFailed, NotFound, WaitTimedOut
+from gpuherd.client.client_errors import (
+    ConnectionFailed,
+    GpuherdError,
+    InstanceFailed,
+    NotFound,
+    WaitTimedOut,
+)
 from gpuherd.client.follow_instance import outcome_of
+from gpuherd.contract.instance import Instance
 from gpuherd.contract.operation import Operation
 from tests.client.support.server import (
     STILL,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from gpuherd.client import BadConfiguration, WebhookInvalid, verify_webhook
-from gpuherd.domain.access.secret import Secret
+from gpuherd.client.client_errors import BadConfiguration, WebhookInvalid
+from gpuherd.client.webhook_verification import verify_webhook
+from gpuherd.domain.secret import Secret
 from tests.client.support.server import NOW, InstantClock, details
 
 SECRET = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"

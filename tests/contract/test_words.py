@@ -9,19 +9,20 @@ import pytest
 
 from gpuherd.contract import access, instance, job, operation, orphan, webhook, why
 from gpuherd.contract.codec.model import words_of
-from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.cloud.list_consistency import Consistency
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.orphan import OrphanOrder, OrphanVerdict
+from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.health import EndpointStatus, HealthCategory, HealthStatus
-from gpuherd.domain.instance.instance import Goal, OnFailure, Optimize, Status
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.launch_spec import OnFailure, Optimize
 from gpuherd.domain.instance.operation import OperationKind, OperationPhase, OperationState
-from gpuherd.domain.orphans.consistency import Consistency
-from gpuherd.domain.orphans.orphan import OrphanOrder, OrphanVerdict
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.jobs.job import JobStatus, Priority
-from gpuherd.usecases.explain.waiting import ADVICE
-from gpuherd.usecases.jobs import kinds
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.job import JobStatus, Priority
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.usecases.instances.tell_timeline import ADVICE
+from gpuherd.usecases.service import make_jobs
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,11 @@ def test_every_word_of_the_domain_is_told(told: Any, known: type[Enum]) -> None:
 
 def test_every_other_word_is_told() -> None:
     assert set(words_of(job.Priority)) == {it.name for it in Priority}
-    assert set(words_of(job.JobKind)) == {*kinds.RECONCILE_KINDS, kinds.CHECK_HEALTH, kinds.SEND_WEBHOOK}
-    assert set(webhook.INSTANCE_EVENT_TYPES) == events.WEBHOOK_TYPES
-    assert webhook.TEST == events.WEBHOOK_TEST
+    assert set(words_of(job.JobKind)) == {
+        *make_jobs.RECONCILE_KINDS,
+        make_jobs.CHECK_HEALTH,
+        make_jobs.SEND_WEBHOOK,
+    }
+    assert set(webhook.INSTANCE_EVENT_TYPES) == instance_event.WEBHOOK_TYPES
+    assert webhook.TEST == instance_event.WEBHOOK_TEST
     assert set(words_of(why.WaitingFor)) == set(map(str, ADVICE))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.database import Database
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import Tables

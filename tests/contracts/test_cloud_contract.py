@@ -10,12 +10,11 @@ from random import Random
 
 import pytest
 
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.cloud.machine import ConnectionDetails, Phase
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall
-from gpuherd.domain.cloud.tag import Tag, cloud_name, parse_tag
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import (
     CloudRefused,
     CloudTimeout,
@@ -28,9 +27,11 @@ from gpuherd.domain.errors import (
     OutOfStock,
     RateLimited,
 )
-from gpuherd.ports.cloud import Cloud
+from gpuherd.domain.instance.rent_attempt import Tag, cloud_name, parse_tag
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.cloud_port import Cloud
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import StoredTemplate as KeptTemplate
 from gpuherd.simulator.cloud import SimulatedCloud

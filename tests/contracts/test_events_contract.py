@@ -12,15 +12,20 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.adapters.sql.mapping.instances import event_row
-from gpuherd.adapters.sql.schema.tables import event, instance
-from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
-from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.ports.events import AccountEvent, EventFilter, LoggedEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import LedgerWrite
-from gpuherd.ports.webhooks import OutboxEntries
+from gpuherd.adapters.sql.rental_tables import event, instance
+from gpuherd.adapters.stores.event_store import SqlEventLog
+from gpuherd.adapters.stores.row_codec import event_row
+from gpuherd.domain.cloud.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.instance.instance_event import (
+    ACCOUNT,
+    ORPHAN_DETECTED,
+    READY,
+    Event,
+)
+from gpuherd.ports.event_port import AccountEvent, EventFilter, LoggedEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.observation_port import LedgerWrite
+from gpuherd.ports.webhook_port import OutboxEntries
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url

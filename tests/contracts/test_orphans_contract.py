@@ -10,19 +10,25 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql import service_tables
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.orphan import (
+    Orphan,
+    OrphanEnding,
+    OrphanFinding,
+    OrphanOrder,
+    OrphanVerdict,
+)
 from gpuherd.domain.errors import Conflict, StaleWrite
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.orphans.orphan import Orphan, OrphanEnding, OrphanFinding, OrphanOrder, OrphanVerdict
-from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.ports.events import AccountEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import LedgerWrite
-from gpuherd.ports.webhooks import OutboxEntries
+from gpuherd.domain.instance.instance_event import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.webhooks.webhook_delivery import Delivery
+from gpuherd.ports.event_port import AccountEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.observation_port import LedgerWrite
+from gpuherd.ports.webhook_port import OutboxEntries
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -220,8 +226,8 @@ class TestEvents:
         await store.orphans.save([LedgerWrite(an_orphan(a_machine(n)), account=(news,)) for n in (1, 2)])
         await store.orphans.save([LedgerWrite(an_orphan(a_machine(3)), account=(news,))])
         assert [it.sequence for it in await store.instances.events(ACCOUNT)] == [1, 2, 3]
-        assert [row.sequence for row in await store.rows(tables.delivery)] == [1, 2, 3]
-        assert len(await store.rows(tables.job)) == 3
+        assert [row.sequence for row in await store.rows(service_tables.delivery)] == [1, 2, 3]
+        assert len(await store.rows(service_tables.job)) == 3
 
 
 class TestAsking:

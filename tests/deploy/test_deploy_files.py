@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 
 from gpuherd.__main__ import application
-from gpuherd.bootstrap.service import SHUTDOWN_LIMIT_S
+from gpuherd.bootstrap.service_lifecycle import SHUTDOWN_LIMIT_S
 from gpuherd.settings import SETTING_NAMES
 from tests.support.processes.services import free_port
 

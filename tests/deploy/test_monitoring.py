@@ -12,9 +12,9 @@ import promql_parser
 import pytest
 import yaml
 
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.orphan import OrphanVerdict
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.resilience.circuit_breaker import BreakerState
 from tools.grafana import DASHBOARD, as_text, dashboard, expressions
 

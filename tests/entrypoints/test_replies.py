@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.responses import Response
 
-from gpuherd.entrypoints.replies import bytes_reply
+from gpuherd.entrypoints.use_case_access import bytes_reply
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"Location": "/api/instances/ü", "X-Wait-Timed-Out": "true"}])

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from gpuherd.entrypoints.request_context import RequestContext, add_request_ids, current_request
+from gpuherd.entrypoints.use_case_access import RequestContext, add_request_ids, current_request
 
 
 @pytest.fixture

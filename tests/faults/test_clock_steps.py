@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.clock_steps import ClockStepDetector
+from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -13,11 +13,11 @@ import pytest
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.secret import Secret
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import start_simulator

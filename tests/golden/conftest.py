@@ -8,8 +8,8 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import clock, herd, meter, plane
 from tests.golden.command_line import CommandLine, serving
 from tests.golden.receivers import Receivers, receivers_of

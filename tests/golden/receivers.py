@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
-from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import Signer
-from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
+from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
+from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import Signer
+from gpuherd.ports.egress_port import EgressFailure, EgressReply, FailureCategory
 from tests.golden.recording import Recording, header_lines
 from tests.support.herd import Herd
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import KEY
 from tests.golden.recording import Recording, body_lines, header_lines
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.costs.period import DAY, day_start
-from gpuherd.domain.endings.idleness import AppAnswer
+from gpuherd.domain.api_key import Limits
+from gpuherd.domain.instance.idleness import AppAnswer
+from gpuherd.domain.money.period import DAY, day_start
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.money.use import Use
 from tests.entrypoints.http.conftest import GOOD, KEY

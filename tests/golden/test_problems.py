@@ -9,8 +9,8 @@ from dataclasses import replace
 import httpx
 from starlette.types import ASGIApp
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY

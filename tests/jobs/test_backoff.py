@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.jobs.backoff import exponential_delay
+from gpuherd.domain.backoff import exponential_delay
 
 
 def test_the_delay_doubles_from_100_ms_to_5_minutes(subtests: pytest.Subtests) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.copy.plan import copied_tables
-from gpuherd.adapters.sql.engine.columns import Moment
+from gpuherd.adapters.sql.database_copy import copied_tables
+from gpuherd.adapters.sql.rental_tables import event, instance
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import event, instance, job
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import ADMIN
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.sql.sql_types import Moment
+from gpuherd.domain.api_key import ADMIN, Scope
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.access.manage_keys import KeyRequest
 from tests.support.fake_clock import START, FakeClock

@@ -15,12 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gpuherd.adapters.sql import backup as files
-from gpuherd.adapters.sql.database_home import mark_copied
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.bootstrap.data_dir import ProcessLock
+from gpuherd.adapters.sql import sqlite_file
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.installation_store import SqlFlags, mark_copied
+from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.commands.local.database import backup_commands
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
@@ -137,13 +136,13 @@ class TestBackup:
         assert (refusal.report.exit_code, refusal.report.code) == (ExitCode.CONFLICT, "FILE_EXISTS")
         assert copy.read_text() == "precious"
         make_backup(settings, copy, force=True)
-        assert files.installation_of(copy) == INSTALLATION
+        assert sqlite_file.installation_of(copy) == INSTALLATION
 
     def test_somebody_who_was_faster_keeps_the_name(self, tmp_path: Path, database: Path, copy: Path) -> None:
-        with files.checked_copy(database, copy) as made:
+        with sqlite_file.checked_copy(database, copy) as made:
             copy.write_text("precious")
             with pytest.raises(FileExistsError):
-                files.publish(made.path, copy, overwrite=False)
+                sqlite_file.publish(made.path, copy, overwrite=False)
         assert copy.read_text() == "precious"
 
     def test_the_database_is_never_its_own_copy(self, settings: Settings, database: Path) -> None:
@@ -232,7 +231,7 @@ class TestRestore:
         with closing(sqlite3.connect(database)) as server:
             server.execute("SELECT * FROM installation").fetchone()
             note(database, "wednesday")
-            parts = [database, *(it for it in files.wal_files(database) if it.exists())]
+            parts = [database, *(it for it in sqlite_file.wal_files(database) if it.exists())]
             contents = {it.name: it.read_bytes() for it in parts}
         assert f"{database.name}-wal" in contents
         for name, content in contents.items():
@@ -251,27 +250,27 @@ class TestRestore:
         self, settings: Settings, with_log: Path, tmp_path: Path
     ) -> None:
         with pytest.raises(FileNotFoundError):
-            files.replace_database(tmp_path / "vanished", with_log, settings.data_dir / "aside")
+            sqlite_file.replace_database(tmp_path / "vanished", with_log, settings.data_dir / "aside")
         assert noted(with_log) == {"monday", "tuesday", "wednesday"}
 
     def test_a_damaged_database_is_kept_as_it_is_with_its_log(
         self, settings: Settings, database: Path, old: Path
     ) -> None:
         database.write_bytes(b"no database at all" * 100)
-        (wal, _) = files.wal_files(database)
+        (wal, _) = sqlite_file.wal_files(database)
         wal.write_bytes(b"its log")
         done = restore_backup(settings, old, NOW, force=False)
         assert not wal.exists(), "it would be taken for the log of the copy"
         assert noted(database) == {"monday"}
         assert done.replaced is not None
         assert done.replaced.read_bytes() == b"no database at all" * 100
-        assert files.wal_files(done.replaced)[0].read_bytes() == b"its log"
+        assert sqlite_file.wal_files(done.replaced)[0].read_bytes() == b"its log"
 
     def test_where_there_was_none_the_copy_simply_goes(
         self, settings: Settings, database: Path, old: Path
     ) -> None:
         database.unlink()
-        (wal, _) = files.wal_files(database)
+        (wal, _) = sqlite_file.wal_files(database)
         wal.write_bytes(b"a log without its database")
         assert restore_backup(settings, old, NOW, force=False).replaced is None
         assert not wal.exists()
@@ -338,9 +337,9 @@ class TestRestore:
         other = database_at(tmp_path / "other", "ffffffff")
         refusal = refused(lambda: restore_backup(settings, other, NOW, force=False))
         assert refusal.report.code == "ANOTHER_INSTALLATION"
-        assert files.installation_of(database) == INSTALLATION
+        assert sqlite_file.installation_of(database) == INSTALLATION
         restore_backup(settings, other, NOW, force=True)
-        assert files.installation_of(database) == "ffffffff"
+        assert sqlite_file.installation_of(database) == "ffffffff"
 
     def test_the_database_itself_is_no_copy(self, settings: Settings, database: Path) -> None:
         assert refused(lambda: restore_backup(settings, database, NOW, force=True)).report.code == "SAME_FILE"

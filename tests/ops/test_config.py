@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.bootstrap.setting_values import SETTING_MEANINGS, redact_password
+from gpuherd.bootstrap.rules_from_settings import SETTING_MEANINGS, redact_password
 from gpuherd.entrypoints.cli.commands.local.config import Setting
 from gpuherd.ops.config import configuration
 from gpuherd.settings import SETTING_NAMES, SettingsInvalid

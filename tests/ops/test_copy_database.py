@@ -13,21 +13,26 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.copy import rows as rows_module
-from gpuherd.adapters.sql.copy.connections import open_source, open_target
-from gpuherd.adapters.sql.copy.plan import EXCLUDED_COLUMNS, EXCLUDED_TABLES, copied_tables
-from gpuherd.adapters.sql.database_home import mark_of_file, unmark_copied
-from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.adapters.sql import database_copy
+from gpuherd.adapters.sql.database_copy import (
+    EXCLUDED_COLUMNS,
+    EXCLUDED_TABLES,
+    copied_tables,
+    open_source,
+    open_target,
+)
+from gpuherd.adapters.sql.rental_tables import event, instance, metadata
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.readable_by import READABLE_BY
-from gpuherd.adapters.sql.schema.tables import event, instance, job, metadata
-from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.clock import Clock
+from gpuherd.adapters.sql.schema_migration import HEAD, READABLE_BY
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.stores.installation_store import mark_of_file, unmark_copied
+from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.commands.local.database import DatabaseCopied
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.copy_database import copy_database
 from gpuherd.ops.migrate import make_schema
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 from tests.ops.aged_database import change, copy_of, due_times, everything, make_aged_database, one
 from tests.support.fake_clock import FakeClock
@@ -289,7 +294,7 @@ class TestRefusals:
 
         monkeypatch.setattr("gpuherd.ops.copy_database.make_schema", then_a_server_starts)
         assert refused(settings).code == "TARGET_NOT_EMPTY"
-        assert rows_module.tables_with_rows(here) == ["installation"]
+        assert database_copy.tables_with_rows(here) == ["installation"]
 
     def test_a_source_in_use(self, settings: Settings, source: Path, here: sa.Connection) -> None:
         lock = ProcessLock(source)
@@ -315,7 +320,7 @@ class TestRefusals:
         report = refused(settings)
         assert report.code == "DATABASE_UNUSABLE"
         assert "damaged" in report.title
-        assert rows_module.tables_with_rows(here) == []
+        assert database_copy.tables_with_rows(here) == []
 
     @pytest.mark.parametrize("beginning", [0.1, 0.4, 0.7])
     def test_a_source_with_bytes_that_nobody_wrote(
@@ -326,7 +331,7 @@ class TestRefusals:
         content[first : first + 20_000] = b"\xff" * 20_000
         source.write_bytes(content)
         assert refused(settings).exit_code is ExitCode.CONFIGURATION
-        assert rows_module.tables_with_rows(here) == []
+        assert database_copy.tables_with_rows(here) == []
 
     def test_a_source_that_cannot_be_read_any_further_is_not_taken_for_the_target(
         self, settings: Settings, source: Path
@@ -369,7 +374,7 @@ class TestTheComparison:
         make_schema(settings, FakeClock())
         yield here
         here.rollback()
-        assert rows_module.tables_with_rows(here) == [], "nothing may be kept"
+        assert database_copy.tables_with_rows(here) == [], "nothing may be kept"
 
     @pytest.mark.parametrize(
         ("table", "does"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gpuherd.adapters.sql.schema.migrate import HEAD
-from gpuherd.bootstrap.data_dir import ProcessLock
+from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.commands.local.database import Migrated
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode

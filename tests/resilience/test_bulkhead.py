@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gpuherd.resilience.bulkhead import Bulkhead
+from gpuherd.resilience.concurrency import Bulkhead
 from tests.support.fake_clock import FakeClock
 
 

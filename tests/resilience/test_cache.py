@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience.cache import Cache
+from gpuherd.resilience.ttl_cache import Cache
 from tests.support.fake_clock import FakeClock
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpuherd.resilience.end_task import end_task
+from gpuherd.resilience.concurrency import end_task
 
 
 async def test_what_the_task_does_last_is_done_before_the_end() -> None:

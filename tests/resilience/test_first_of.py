@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpuherd.resilience.first_of import first_of
+from gpuherd.resilience.concurrency import first_of
 
 
 class Waiter:

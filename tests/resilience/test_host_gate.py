@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.resilience.host_gate import LINE_MAX, LINE_WAIT_S, HostGate
+from gpuherd.resilience.per_host_limit import LINE_MAX, LINE_WAIT_S, HostGate
 from tests.support.fake_clock import FakeClock
 
 HOST = "hook.example.com"

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.resilience.leased_tokens import LeasedTokens
-from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease
+from gpuherd.resilience.shared_rate_limit import LeasedTokens, Limit, ReturnedTokens, TokenLease
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.shared_limits import MemorySharedLimits
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience.rate_limit import Lane, RateLimiter, RateLimitExceeded
+from gpuherd.resilience.rate_limiter import Lane, RateLimiter, RateLimitExceeded
 from gpuherd.resilience.token_bucket import TokenBucket
 from tests.support.fake_clock import FakeClock
 

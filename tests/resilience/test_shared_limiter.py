@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience import shared_limiter
-from gpuherd.resilience.rate_limit import Lane, RateLimiter, RateLimitExceeded
-from gpuherd.resilience.shared_limiter import UNREACHABLE_RETRY_S, SharedLimiter
-from gpuherd.resilience.token_lease_bucket import Limit
+from gpuherd.resilience import shared_rate_limit
+from gpuherd.resilience.rate_limiter import Lane, RateLimiter, RateLimitExceeded
+from gpuherd.resilience.shared_rate_limit import UNREACHABLE_RETRY_S, Limit, SharedLimiter
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.shared_limits import MemorySharedLimits
 
@@ -254,7 +253,7 @@ async def test_no_call_goes_while_the_budget_is_away_and_all_go_when_it_is_back(
 async def test_a_draw_that_is_never_answered_is_given_up(
     clock: FakeClock, budgets: MemorySharedLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_limiter, "LEASE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(shared_rate_limit, "LEASE_TIMEOUT_S", 0.01)
     budgets.on_the_way = asyncio.Event().wait
     async with asyncio.timeout(10):
         with pytest.raises(RateLimitExceeded):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience.token_lease_bucket import (
+from gpuherd.resilience.shared_rate_limit import (
     BATCH_RESERVE,
     LEASE_MIN_S,
     Limit,

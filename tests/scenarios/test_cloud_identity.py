@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gpuherd.adapters.sql.database_home import mark_copied
+from gpuherd.adapters.stores.installation_store import mark_copied
 from tests.support.processes.services import Novita, Process, Receiver, Server, free_port
 
 pytestmark = pytest.mark.processes

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-import gpuherd.adapters.sql.schema.migrate as migrations
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.adapters.sql import schema_migration
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import HEAD
 from proof.chaos.kills.killable_server import KillableServer
 from proof.chaos.kills.points import MID_MIGRATION, Kill
 from tests.support.processes.services import Novita
@@ -81,7 +81,7 @@ ROWS: dict[str, dict[str, object]] = {
 def first_version(connection: sa.Connection) -> None:
     """Make the tables as the first version of gpuherd had them, and a request that it had accepted."""
     config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(schema_migration.__file__).parent / "migrations"))
     config.attributes["connection"] = connection
     command.upgrade(config, "0001")
     for table, row in ROWS.items():

@@ -8,14 +8,15 @@ from random import Random
 
 import pytest
 
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.ports.cloud import Cloud
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.cloud_port import Cloud
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort, Tool

@@ -31,8 +31,8 @@ from novita.generated.models import Type as Protocol
 from novita_cli.core import client as official
 from novita_cli.novita_cli import cli
 
-from gpuherd.adapters.novita import wire
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.novita import novita_json
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World
@@ -147,7 +147,7 @@ async def test_the_unofficial_sdk_lives_through_a_whole_life(server: SimulatorSe
 
 def test_a_create_of_ours_is_one_that_the_unofficial_sdk_could_send() -> None:
     template = replace(ORDER.template, registry_auth_id="r3g1stry", command="serve", envs=(("A", "1"),))
-    body = wire.create_request(replace(ORDER, template=template))
+    body = novita_json.create_request(replace(ORDER, template=template))
     theirs = CreateInstanceRequest.model_validate(body).model_dump(
         by_alias=True, mode="json", exclude_none=True
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuherd.domain.budgets.budget import Budget, BudgetScope
-from gpuherd.domain.budgets.calendar import BudgetPeriod, period_at
+from gpuherd.domain.money.budget import Budget, BudgetScope
+from gpuherd.domain.money.period import BudgetPeriod, period_at
 
 USD = 1_000_000_000
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -8,12 +8,18 @@ from typing import Any
 
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import CREATED, Event
-from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
-from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.jobs.job import NewJob, Priority
+from gpuherd.domain.instance.instance import (
+    ID_PREFIX,
+    Goal,
+    Instance,
+    Rental,
+    Status,
+)
+from gpuherd.domain.instance.instance_event import CREATED, Event
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
+from gpuherd.domain.job import NewJob, Priority
+from gpuherd.domain.webhooks.webhook_delivery import Delivery
 from tests.support.fake_clock import START
 
 INSTALLATION = "0a1b2c3d"
@@ -31,7 +37,7 @@ def an_instance(n: int = 1, **changes: Any) -> Instance:
     fields: dict[str, Any] = {
         "id": instance_id(n),
         "name": f"job-{n}",
-        "wish": Wish(PRODUCT, "101"),
+        "wish": LaunchSpec(PRODUCT, "101"),
         "goal": Goal.RUNNING,
         "status": Status.CREATING,
         "created_at": created_at,

@@ -7,8 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Self
 
-from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
 from gpuherd.domain.errors import CloudError
+from gpuherd.domain.money.bill import BillCategory, ProviderCharge, StorageVolume
 from tests.support.herd import Herd
 
 

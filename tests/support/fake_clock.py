@@ -26,7 +26,7 @@ _settling: Counter[asyncio.AbstractEventLoop] = Counter()
 
 
 class FakeClock:
-    """Implements `gpuherd.clock.Clock`.
+    """Implements `gpuherd.ports.clock_port.Clock`.
 
     By hand: `await clock.advance(seconds)` wakes whoever falls due on the way, one moment at a time, and lets
     them run until they block again before the next moment comes; so a loop that sleeps 1 s goes round ten

@@ -21,66 +21,60 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.metrics.metered_leases import MeteredLeases
-from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
-from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
-from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
-from gpuherd.adapters.sql.access.audit import SqlAuditLog
-from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
-from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
-from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
-from gpuherd.adapters.sql.budgets.store import SqlBudgets
-from gpuherd.adapters.sql.costs.store import SqlCosts
-from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
-from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.instances.plans import SqlHeldPlans
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.adapters.sql.jobs.store import SqlJobs
-from gpuherd.adapters.sql.orphans.store import SqlOrphans
-from gpuherd.adapters.sql.schema import tables as schema
+from gpuherd.adapters.prometheus_metrics import MeteredLeases, MetricSources, PrometheusMeter, PrometheusPage
+from gpuherd.adapters.sealer import AesGcmSealer
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import job
-from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
-from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
-from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
-from gpuherd.bootstrap.assemble import Parts, assemble
-from gpuherd.bootstrap.ports import Ports, StorePorts, Values
-from gpuherd.bootstrap.stores import on_saved
-from gpuherd.clock import Clock, Ids
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.stores.access_store import (
+    SqlApiKeys,
+    SqlIdempotencyStore,
+    SqlNamedSecrets,
+    SqlRevokedSessions,
+)
+from gpuherd.adapters.stores.audit_store import SqlAuditLog
+from gpuherd.adapters.stores.budget_store import SqlBudgets
+from gpuherd.adapters.stores.capacity_store import SqlCapacityMemory, SqlHeldPlans
+from gpuherd.adapters.stores.event_store import SqlEventLog
+from gpuherd.adapters.stores.installation_store import SqlFlags
+from gpuherd.adapters.stores.instance_locks import SqlInstanceLeases
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.job_store import SqlJobs
+from gpuherd.adapters.stores.ledger_store import SqlCosts
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.adapters.stores.orphan_store import SqlOrphans
+from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog, SqlOutbox, SqlWebhookEndpoints
+from gpuherd.bootstrap.build_services import Parts, assemble
+from gpuherd.bootstrap.open_stores import on_saved
+from gpuherd.bootstrap.service_parts import Ports, StorePorts, Values
+from gpuherd.domain.api_key import Limits
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.endings.idleness import AppAnswer
-from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.cloud.orphan import Orphan
+from gpuherd.domain.instance.health import EndpointHealth, HealthCategory, HealthCheck
+from gpuherd.domain.instance.idleness import AppAnswer
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.domain.instance.plan import Plan
-from gpuherd.domain.orphans.orphan import Orphan
-from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
-from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.jobs.outcome import Done
-from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.egress import EgressFailure
-from gpuherd.ports.metrics import Meter, MetricsPage, NullMeter
-from gpuherd.ports.tracing.null_tracer import NullTracer
-from gpuherd.ports.tracing.tracer import Tracer
-from gpuherd.ports.webhooks import DeliveryResult, Notifier, WebhookSender
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.domain.job import Done
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret, KeyRing, WebhookEndpoint
+from gpuherd.ports.clock_port import Clock, Ids
+from gpuherd.ports.cloud_port import Cloud
+from gpuherd.ports.egress_port import EgressFailure
+from gpuherd.ports.telemetry_port import Meter, MetricsPage, NullMeter, NullTracer, Tracer
+from gpuherd.ports.webhook_port import DeliveryResult, Notifier, WebhookSender
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.access.manage_keys import IssuedKey
-from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.instances.region_rules import RegionRules
-from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
-from gpuherd.usecases.replicas.store_history import StoreHistory
-from gpuherd.usecases.secrets.environment import Environments
+from gpuherd.usecases.access.manage_secrets import Environments
+from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.instances.check_launch import RegionRules
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.service.leader_election import StoreHistory
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
@@ -236,8 +230,8 @@ def _metrics_page(meter: Meter) -> Callable[[MetricSources], MetricsPage]:
 class Herd:
     """The parts that `bootstrap.assemble` puts together for the service, with fakes at the ports."""
 
-    tables = SimpleNamespace(metadata=schema.metadata, **schema.metadata.tables)
-    wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
+    tables = SimpleNamespace(metadata=rental_tables.metadata, **rental_tables.metadata.tables)
+    wish = LaunchSpec(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
     new_database: Callable[[Path], InlineDatabase] = InlineDatabase
     database: InlineDatabase

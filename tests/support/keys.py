@@ -6,9 +6,8 @@ import re
 import zlib
 from typing import Any
 
-from gpuherd.domain.access.api_key import Limits, Scope
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.api_key import ADMIN, Limits, Scope
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.usecases.access.manage_keys import IssuedKey, KeyRequest
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -8,11 +8,17 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.sql.costs.write import write_spans
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.period import day_start
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
-from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.adapters.stores.usage_span_writes import write_spans
+from gpuherd.domain.money.period import day_start
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    CostSubject,
+    Edge,
+    PriceSource,
+    Rate,
+    nano_usd,
+)
 from tests.support.herd import Herd
 
 HOUR = timedelta(hours=1)

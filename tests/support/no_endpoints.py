@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
 
 
 class NoEndpoints:

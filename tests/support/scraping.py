@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gpuherd.ports.metrics import MetricsPage
+from gpuherd.ports.telemetry_port import MetricsPage
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 from tests.support.fake_clock import FakeClock
 
 

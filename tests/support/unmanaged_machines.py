@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.orphan import Orphan
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Status
-from gpuherd.domain.orphans.orphan import Orphan
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
+from gpuherd.ports.instance_port import Change
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.world.world import World
 from tests.support.builders import an_attempt, an_instance, instance_id

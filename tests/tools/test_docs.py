@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.schema.tables import metadata
+from gpuherd.adapters.sql.rental_tables import metadata
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gpuherd"

@@ -11,15 +11,15 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from gpuherd.adapters.sql.schema.tables import delivery
-from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.service_tables import delivery
+from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.ports.access import AuditPruning
-from gpuherd.ports.instances import Change, Instances
-from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries, PruneRecords
-from gpuherd.usecases.instances.read import ENTRIES_MAX
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.ports.access_port import AuditPruning
+from gpuherd.ports.instance_port import Change, Instances
+from gpuherd.resilience.ttl_cache import Cache
+from gpuherd.usecases.instances.read_instance import ENTRIES_MAX
+from gpuherd.usecases.service.prune_records import ManageCaches, PruneDeliveries, PruneRecords
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd

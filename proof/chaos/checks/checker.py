@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.events import goes_to_instance_webhook
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.domain.instance.instance_event import goes_to_instance_webhook
+from gpuherd.domain.instance.instance_state import VANISHED
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from proof.chaos.checks.cost_checker import check_costs
 from proof.chaos.checks.ends_checker import check_ends_in_time
 from proof.chaos.checks.evidence import Evidence, Violation

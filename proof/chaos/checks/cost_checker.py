@@ -9,9 +9,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from gpuherd.domain.cloud.observation import Witness
-from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.meter.edges import UNCLEAR
-from gpuherd.domain.costs.span import CostSpan, PriceSource
+from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.usage_span import NANO, CostSpan, PriceSource, doubt_nano
 from gpuherd.simulator.money.charge import Span
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import machine_charges

@@ -6,11 +6,11 @@ from collections import Counter
 from itertools import pairwise
 
 from gpuherd.domain.cloud.observation import Witness
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.orphan import OrphanEnding, OrphanVerdict
+from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.domain.orphans.orphan import OrphanEnding, OrphanVerdict
+from gpuherd.domain.instance.instance_state import VANISHED
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.faults.fault import FaultKind
 from proof.chaos.checks.checker import FOUND_AGAIN
 from proof.chaos.checks.evidence import Evidence
@@ -101,11 +101,13 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     tables = evidence.tables
     seen["crashed"] += evidence.crashes
     seen["outage"] += sum(it.calls > 0 for it in evidence.outages)
-    found = {(it.instance_id, it.details["attempt"]) for it in _events(evidence, events.MACHINE_FOUND)}
+    found = {
+        (it.instance_id, it.details["attempt"]) for it in _events(evidence, instance_event.MACHINE_FOUND)
+    }
     for key in found:
         interrupted = tables.attempts[key].error_code == "INTERRUPTED"
         seen["adopted after a crash" if interrupted else "adopted after a lost answer"] += 1
-    taken = sum(bool(it.details.get("late")) for it in _events(evidence, events.MACHINE_FOUND))
+    taken = sum(bool(it.details.get("late")) for it in _events(evidence, instance_event.MACHINE_FOUND))
     seen["late machine of a given-up call taken"] += taken
     late = {line.machine_id for line in evidence.world.record.lines if line.outcome == "committed late"}
     seen["adopted a late arrival"] += len(late.intersection(tables.bound))
@@ -117,7 +119,7 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     for record in tables.lists.values():
         seen["list rejected by a witness"] += record.witness is Witness.MISSING
         seen["list with pages that do not fit"] += not record.complete
-    for event in _events(evidence, events.DELETING):
+    for event in _events(evidence, instance_event.DELETING):
         seen["deleted during the create"] += event.before == Status.CREATING.value
     creates = Counter(it.key for it in evidence.accepted if it.kind == "create")
     seen["request repeated under its key"] += sum(count - 1 for count in creates.values())
@@ -129,10 +131,12 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     seen["webhook sent again after a crash"] += sum(count > 1 for count in heard.values())
     seen["spot machine reclaimed"] += evidence.world.faults.strikes[FaultKind.RECLAIM.value]
     seen["started again"] += sum(it.kind == "start" for it in evidence.accepted)
-    seen["vanished or failed, and said so"] += len(_events(evidence, events.FAILED))
+    seen["vanished or failed, and said so"] += len(_events(evidence, instance_event.FAILED))
     seen["span cut by a clock step"] += sum(it.span.ended_by == "clock" for it in tables.spans.values())
     waited = {
-        it.instance_id for it in _events(evidence, events.WAITING) if it.details.get("for") == "capacity"
+        it.instance_id
+        for it in _events(evidence, instance_event.WAITING)
+        if it.details.get("for") == "capacity"
     }
     for it in (tables.instances[instance_id].instance for instance_id in waited):
         seen["waited for capacity, and got it"] += it.rental is not None
@@ -145,7 +149,7 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
 
 
 def _note_heirs(evidence: Evidence, seen: Counter[str]) -> None:
-    for event in _events(evidence, events.REPLACING):
+    for event in _events(evidence, instance_event.REPLACING):
         seen[_HEIR_NAMES[event.details["why"]]] += 1
         seen["heir of an heir"] += event.details["link"] > 2
     for row in evidence.tables.instances.values():
@@ -153,7 +157,7 @@ def _note_heirs(evidence: Evidence, seen: Counter[str]) -> None:
         if chain is not None:
             seen["handed over"] += chain.heir is not None and chain.heir.has_taken_over
             seen["heir failed, and was followed by another"] += chain.failures > 0 and chain.last_link > 2
-    words = [it.reason for it in _events(evidence, events.DELETING)]
+    words = [it.reason for it in _events(evidence, instance_event.DELETING)]
     seen["heir ended with its predecessor"] += sum("predecessor is not wanted" in it for it in words)
 
 
@@ -171,7 +175,7 @@ def _note_ends(evidence: Evidence, seen: Counter[str]) -> None:
     ends = evidence.ends
     seen["budget used up"] += sum(history[-1][1].exhausted for history in ends.budgets.values())
     seen["extension refused after the end"] += sum(it.refused == "LEASE_ENDED" for it in ends.answers)
-    words = [it.reason for it in evidence.tables.events.values() if it.type == events.LEASE_ENDED]
+    words = [it.reason for it in evidence.tables.events.values() if it.type == instance_event.LEASE_ENDED]
     seen["lease ended before the machine was there"] += sum("before it could be used" in it for it in words)
     terms = [it.instance.lease_term for its in ends.versions.values() for it in its]
     moved = {
@@ -183,11 +187,11 @@ def _note_ends(evidence: Evidence, seen: Counter[str]) -> None:
 
 
 _END_NAMES = {
-    events.CauseCode.LEASE_ENDED: "lease ended",
-    events.CauseCode.SILENCE_ENDED: "ended by silence",
-    events.CauseCode.IDLE_ENDED: "ended by idleness",
-    events.CauseCode.STOPPED_TOO_LONG: "stopped for too long",
-    events.CauseCode.BUDGET_EXHAUSTED: "ended by a budget",
+    instance_event.CauseCode.LEASE_ENDED: "lease ended",
+    instance_event.CauseCode.SILENCE_ENDED: "ended by silence",
+    instance_event.CauseCode.IDLE_ENDED: "ended by idleness",
+    instance_event.CauseCode.STOPPED_TOO_LONG: "stopped for too long",
+    instance_event.CauseCode.BUDGET_EXHAUSTED: "ended by a budget",
 }
 
 
@@ -196,7 +200,7 @@ def _note_ledger(evidence: Evidence, seen: Counter[str]) -> None:
         surplus = orphan.verdict is OrphanVerdict.SURPLUS
         seen["surplus machine collected"] += surplus and orphan.ending is OrphanEnding.GONE
         seen["machine of others reported"] += orphan.verdict is OrphanVerdict.FOREIGN
-    histories: dict[str, list[events.Event]] = {}
+    histories: dict[str, list[instance_event.Event]] = {}
     for event in evidence.tables.events.values():
         if event.after:
             histories.setdefault(event.instance_id, []).append(event)
@@ -206,5 +210,5 @@ def _note_ledger(evidence: Evidence, seen: Counter[str]) -> None:
             seen["thought lost, and found again"] += lost and following.after in FOUND_AGAIN
 
 
-def _events(evidence: Evidence, type_: str) -> list[events.Event]:
+def _events(evidence: Evidence, type_: str) -> list[instance_event.Event]:
     return [it for it in evidence.tables.events.values() if it.type == type_]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuherd.domain.instance.events import CauseCode
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
+from gpuherd.domain.instance.instance_event import CauseCode
 from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.world.machine import BILLED_STATUSES
 from proof.chaos.checks.abilities import Abilities

@@ -7,9 +7,9 @@ from datetime import timedelta
 from itertools import pairwise
 
 from gpuherd.domain.blast_limit import blast_limit
-from gpuherd.domain.endings.idleness import Utilization
-from gpuherd.domain.endings.terms import Idleness
-from gpuherd.domain.instance.events import CauseCode
+from gpuherd.domain.instance.idleness import Utilization
+from gpuherd.domain.instance.instance_event import CauseCode
+from gpuherd.domain.instance.lease import Idleness
 from proof.chaos.checks.ends_checker import BEAT_KEPT_S, EPSILON_S, Ended, ends_of
 from proof.chaos.checks.evidence import Evidence, Violation
 

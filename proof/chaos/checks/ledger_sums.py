@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
-from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.span import CostSpan
+from gpuherd.domain.money.usage_span import NANO, CostSpan, doubt_nano
 from gpuherd.simulator.world.machine_charges import machine_charges
 from gpuherd.simulator.world.world import World
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.handover import awaits_handover
+from gpuherd.domain.instance.replacement import awaits_handover
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.money_checker import MachineLifetime, resolve_window_s
 

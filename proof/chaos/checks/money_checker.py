@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
 
-from gpuherd.domain.cloud.tag import parse_tag
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.next_step import CLOCKS_APART_MAX
-from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.domain.cloud.orphan import OrphanVerdict
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.next_step import CLOCKS_APART_MAX
+from gpuherd.domain.instance.rent_attempt import AttemptState, parse_tag
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import billed_gpu_s
-from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
+from gpuherd.usecases.cloud.guard_creates import VANISHING_HELD
 from proof.chaos.checks.evidence import Evidence, SeenMachine, Violation
 
 # We count prices in billionths of a dollar.

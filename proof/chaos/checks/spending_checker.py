@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gpuherd.domain.budgets.budget import AtLimit, Budget
-from gpuherd.domain.budgets.spending import BudgetRules
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lease import EndAction
+from gpuherd.domain.money.budget import AtLimit, Budget, BudgetRules
+from gpuherd.domain.money.usage_span import NANO
 from gpuherd.simulator.money.charge import DISK, Charge, Span
 from gpuherd.simulator.world.machine_charges import machine_charges
 from proof.chaos.checks.abilities import Abilities

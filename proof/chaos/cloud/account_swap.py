@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from gpuherd.clock import Clock
-from gpuherd.domain.cloud.tag import TAG_PREFIX
+from gpuherd.domain.instance.rent_attempt import TAG_PREFIX
+from gpuherd.ports.clock_port import Clock
 from gpuherd.simulator.catalogue import CloudCatalogue
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.world.world import World

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import ID_PREFIX
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.domain_mapping import TAG_VARIABLE
 from proof.chaos.checks.evidence import Evidence

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Listing, Machine
-from gpuherd.domain.cloud.offer import CreateCall
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
+from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.views.listing import Snapshot

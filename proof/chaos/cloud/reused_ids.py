@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.instance.rent_attempt import parse_tag
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.domain_mapping import TAG_VARIABLE
 from gpuherd.simulator.world.machine import SimulatedMachine

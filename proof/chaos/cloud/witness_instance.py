@@ -7,11 +7,10 @@ from decimal import Decimal
 
 from gpuherd.domain.cloud import machine as domain
 from gpuherd.domain.cloud.observation import ObservedMachine
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
 from gpuherd.simulator import domain_mapping
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.views.listing import Snapshot
@@ -113,7 +112,7 @@ def _instance(instance_id: str, name: str, machine: domain.Machine, since: datet
 
 def _history(instance_id: str, since: datetime) -> tuple[Event, ...]:
     return (
-        Event(instance_id, 1, events.CREATED, since, after=Status.CREATING.value),
+        Event(instance_id, 1, instance_event.CREATED, since, after=Status.CREATING.value),
         Event(instance_id, 2, "instance.running", since, before="creating", after="running"),
-        Event(instance_id, 3, events.READY, since),
+        Event(instance_id, 3, instance_event.READY, since),
     )

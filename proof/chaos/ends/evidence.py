@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from gpuherd.domain.budgets.budget import Budget
-from gpuherd.domain.endings.idleness import Utilization
-from gpuherd.domain.endings.lease_term import LeaseTerm
+from gpuherd.domain.instance.idleness import Utilization
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lease import LeaseTerm
+from gpuherd.domain.money.budget import Budget
 from proof.chaos.ends.plan import NO_ENDS, EndsPlan
 from tests.support.memory.tables import Tables
 

@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from gpuherd.domain.budgets.budget import AtLimit, BudgetScope, ScopeKind
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.endings.terms import EndAction, Idleness, Lease, Silence
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Idleness,
+    Lease,
+    Silence,
+)
+from gpuherd.domain.money.budget import AtLimit, BudgetScope, ScopeKind
+from gpuherd.domain.money.period import BudgetPeriod
 from gpuherd.simulator.faults.fault import FaultKind
-from gpuherd.usecases.budgets.add import BudgetRequest
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.operation import UserOperation
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from random import Random
 
-from gpuherd.domain.endings.idleness import Utilization
+from gpuherd.domain.instance.idleness import Utilization
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.money.use import Use
 from gpuherd.simulator.world.world import World

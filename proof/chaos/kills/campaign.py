@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.instance.rent_attempt import parse_tag
 from proof.chaos.checks.host_clock import HostClock
 from proof.chaos.kills.checker import check, our_machines
 from proof.chaos.kills.plan import Plan

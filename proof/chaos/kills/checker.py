@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
-from gpuherd.domain.cloud.tag import Tag, parse_tag
+from gpuherd.domain.instance.rent_attempt import Tag, parse_tag
 from proof.chaos.kills.ends_checker import check_ends
 from proof.chaos.kills.ledger_checker import LEDGER_TABLES, Bill, check_ledger
 from proof.chaos.kills.plan import BY_ITSELF, UserScript

@@ -17,22 +17,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd import __main__ as gpuherd
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.sql.budgets import store as budget_store
-from gpuherd.adapters.sql.costs import meters
-from gpuherd.adapters.sql.costs import write as cost_write
-from gpuherd.adapters.sql.engine import group_commit
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
-from gpuherd.adapters.sql.events import append_account_events
-from gpuherd.adapters.sql.instances import store, write
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain.costs.meter.metering import Metering
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import DELETING, END_CAUSES
-from gpuherd.domain.instance.lifecycle import next_step as lifecycle
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.sql import group_commit
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.group_commit import FileTransactions, ServerTransactions
+from gpuherd.adapters.stores import (
+    budget_store,
+    instance_store,
+    instance_writes,
+    meter_writes,
+    usage_span_writes,
+)
+from gpuherd.adapters.stores.event_store import append_account_events
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.domain.instance import next_step
+from gpuherd.domain.instance.instance_event import DELETING, END_CAUSES
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
+from gpuherd.domain.money.meter import Metering
+from gpuherd.ports.instance_port import Change
 from proof.chaos.kills.points import (
     BEFORE_METER,
     CRASH_AT_VARIABLE,
@@ -93,9 +96,9 @@ def _around(call: Callable[..., Any], name: str, crash_point: CrashPoint) -> Cal
 def wrap_commits(crash_point: CrashPoint) -> None:
     """Watch what the writer's transactions hold, and their ends."""
     marks: list[str] = []
-    add_instance, update_instance = write.add_instance, write.update_instance
-    write_attempt, run = write._write_attempt, group_commit._run
-    write_rest, append_events = write._write_rest, append_account_events
+    add_instance, update_instance = instance_writes.add_instance, instance_writes.update_instance
+    write_attempt, run = instance_writes._write_attempt, group_commit._run
+    write_rest, append_events = instance_writes._write_rest, append_account_events
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
@@ -124,7 +127,7 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         if it.state in ATTEMPTS:
             marks.append(ATTEMPTS[it.state])
 
-    class WatchedSpans(cost_write.SpanWriter):
+    class WatchedSpans(usage_span_writes.SpanWriter):
         def put(self, spans: Any, subjects: Any) -> None:
             super().put(spans, subjects)
             if spans:
@@ -157,12 +160,12 @@ def wrap_commits(crash_point: CrashPoint) -> None:
     for owner, name, wrapped in (
         (FileTransactions, "open", watched(FileTransactions.open)),
         (ServerTransactions, "open", watched(ServerTransactions.open)),
-        (store, "add_instance", add),
-        (store, "update_instance", update),
-        (write, "_write_attempt", attempt),
-        (write, "_write_rest", rest),
+        (instance_store, "add_instance", add),
+        (instance_store, "update_instance", update),
+        (instance_writes, "_write_attempt", attempt),
+        (instance_writes, "_write_rest", rest),
         (budget_store, "append_account_events", told),
-        (meters, "SpanWriter", WatchedSpans),
+        (meter_writes, "SpanWriter", WatchedSpans),
         (group_commit, "_run", run_one),
     ):
         setattr(owner, name, wrapped)
@@ -170,7 +173,7 @@ def wrap_commits(crash_point: CrashPoint) -> None:
 
 def wrap_meter(crash_point: CrashPoint) -> None:
     """Watch what a list costs on its way into the ledger."""
-    record, add_to_days = SqlObservations.record, cost_write.add_to_days
+    record, add_to_days = SqlObservations.record, usage_span_writes.add_to_days
 
     async def recorded(self: SqlObservations, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(it, Metering) for it in (*args, *kwargs.values())):
@@ -183,7 +186,7 @@ def wrap_meter(crash_point: CrashPoint) -> None:
         add_to_days(*args, **kwargs)
 
     setattr(SqlObservations, "record", recorded)  # noqa: B010  a method cannot be assigned in typed code
-    setattr(cost_write, "add_to_days", added)  # noqa: B010
+    setattr(usage_span_writes, "add_to_days", added)  # noqa: B010
 
 
 def wrap_migration(crash_point: CrashPoint) -> None:
@@ -204,7 +207,7 @@ def wrap_migration(crash_point: CrashPoint) -> None:
 
 def shorten_repeat_intervals() -> None:
     """Ask the cloud again after seconds, not after a minute, when a stop or a delete had no effect."""
-    lifecycle.REPEAT_REQUEST_AFTER = lifecycle.REPEAT_DELETE_AFTER = REPEAT
+    next_step.REPEAT_REQUEST_AFTER = next_step.REPEAT_DELETE_AFTER = REPEAT
 
 
 def main() -> None:

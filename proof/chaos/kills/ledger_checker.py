@@ -14,12 +14,11 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from gpuherd.adapters.sql.costs.rows import span_of
-from gpuherd.adapters.sql.engine.columns import EPOCH, from_micros
-from gpuherd.domain.cloud.tag import parse_tag
-from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.meter.edges import UNCLEAR
-from gpuherd.domain.costs.span import CostSpan
+from gpuherd.adapters.sql.sql_types import EPOCH, from_micros
+from gpuherd.adapters.stores.usage_span_writes import span_of
+from gpuherd.domain.instance.rent_attempt import parse_tag
+from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.usage_span import NANO, CostSpan, doubt_nano
 
 # What the checks need of a database, as it is stored there.
 LEDGER_TABLES = ("meter", "ledger_day", "list_record", "instance", "installation")

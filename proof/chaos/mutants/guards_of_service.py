@@ -59,12 +59,12 @@ except NoReply:
     ),
     guard(
         "a lost reply is no refusal",
-        instead("error = failures.not_sent(str(failed))"),
+        instead("error = novita_failures.not_sent(str(failed))"),
         f"{EXCHANGE}::test_a_reset_after_the_request_has_an_unknown_outcome_for_every_change",
     ),
     guard(
         "a body without an id is no refusal",
-        instead("raise failures.unreadable()"),
+        instead("raise novita_failures.unreadable()"),
         f"{CLOUD}::test_a_create_answered_with_garbage_may_have_rented_a_machine",
     ),
     guard("a create is no probe", part("may_probe=False", "may_probe=True"), TRANSPORT, CLOUD),

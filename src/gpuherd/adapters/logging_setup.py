@@ -13,9 +13,9 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.contract.codec.values import iso_time
-from gpuherd.domain.access.secret import HIDDEN, Secret
+from gpuherd.domain.secret import HIDDEN, Secret
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Shorter values would blot out innocent words.
@@ -49,17 +49,17 @@ def configure_logs(
             lambda _logger, _method, line: redactor.redact(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(LogStream(out)),  # type: ignore[arg-type]
+        logger_factory=structlog.WriteLoggerFactory(LogOutput(out)),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     # Libraries that log headers or URLs stay quiet; gpuherd logs what matters of them.
     logging.basicConfig(
-        stream=LogStream(out), level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", force=True
+        stream=LogOutput(out), level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", force=True
     )
     logging.getLogger().handlers[0].addFilter(_LibraryRedactor(redactor))
 
 
-class LogStream:
+class LogOutput:
     """Writes each line at once, and drops it if the stream is full or closed.
 
     Code that logs is in the middle of something, often of trouble: a full disk must not end every loop of the

@@ -19,12 +19,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.clock import Clock, Ids
-from gpuherd.entrypoints.http.middleware.limit_requests import BODY_TIMEOUT_S, HEAD_MAX_BYTES
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.problems import HeadersTooLarge, problem_of, problem_response
-from gpuherd.entrypoints.request_context import RequestContext, current_request
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.http.request_middleware import BODY_TIMEOUT_S, HEAD_MAX_BYTES
+from gpuherd.entrypoints.problem_response import HeadersTooLarge, problem_of, problem_response
+from gpuherd.entrypoints.use_case_access import Plane, RequestContext, current_request
+from gpuherd.ports.clock_port import Clock, Ids
 
 # For the database, the cloud, webhooks and probes.
 RESERVED_FILES = 500

@@ -18,16 +18,17 @@ from pathlib import Path
 import structlog
 
 from gpuherd.adapters.logging_setup import configure_logs
-from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock
-from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.bootstrap.data_dir import CannotStart, admin_key
-from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.clock import Clock, SystemClock, SystemRandom
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.identity import SIMULATOR
-from gpuherd.entrypoints.request_context import add_request_ids
+from gpuherd.adapters.stores.database_clock import DatabaseClock
+from gpuherd.adapters.system_clock import SystemClock, SystemRandom
+from gpuherd.bootstrap.build_cloud import novita_link
+from gpuherd.bootstrap.key_files import CannotStart, admin_key
+from gpuherd.bootstrap.service_lifecycle import Service, build_service
+from gpuherd.domain.cloud.account_identity import SIMULATOR
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.use_case_access import add_request_ids
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import NO_NOVITA_KEY, Settings
-from gpuherd.usecases.replicas.registry import ALL, WORKER
+from gpuherd.usecases.service.leader_election import ALL, WORKER
 
 log = structlog.get_logger()
 

@@ -20,7 +20,7 @@ from gpuherd.contract.webhook import (
     WebhookEndpointRemoved,
     WebhookTest,
 )
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 Scope = Literal["read", "write", "admin"]
 

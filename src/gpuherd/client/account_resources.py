@@ -38,7 +38,7 @@ from gpuherd.contract.costs import Balance, Bill, Costs, Leftovers
 from gpuherd.contract.instance import Instance
 from gpuherd.contract.orphan import Orphan, Orphans
 from gpuherd.contract.service import CloudTrust
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 Moment = date | datetime | str
 BudgetScopeBody = Mapping[str, Any]

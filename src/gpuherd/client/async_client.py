@@ -48,7 +48,7 @@ from gpuherd.contract.event import EventPage, LiveEvent
 from gpuherd.contract.instance import Comprehensive, Instance
 from gpuherd.contract.plan import HeldPlan, Plan
 from gpuherd.contract.service import Creates, Health, Sync
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 TIMEOUT_S = 30.0
 # A plan waits for the cloud's catalogue, unlike a create.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuherd.client.client_errors import BadConfiguration
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 from gpuherd.settings_loading import (
     DEFAULT_PORTS,
     AddressInvalid,

@@ -41,7 +41,7 @@ from gpuherd.client.rental import Release, Rental, rental_terms
 from gpuherd.client.server_address import Address
 from gpuherd.client.wish import Wish
 from gpuherd.contract.instance import Instance
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 
 class Resource:

@@ -10,8 +10,8 @@ from gpuherd.client.client_connection import Clock, SystemClock, decode
 from gpuherd.client.client_errors import BadConfiguration, UnexpectedReply, WebhookInvalid
 from gpuherd.contract.codec.model import Model
 from gpuherd.contract.instance import Instance
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import ID_HEADER, BadSignature, verify
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import ID_HEADER, BadSignature, verify
 
 
 class WebhookEvent(Model, needs=("type", "timestamp")):

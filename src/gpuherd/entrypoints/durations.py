@@ -8,8 +8,11 @@ from datetime import datetime
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+
+
 # Two clocks never agree: what is this close is now.
 JUST_NOW_MAX_S = 5
+
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)?")
 _UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY}

@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from gpuherd.adapters.sql import backup as files
-from gpuherd.adapters.sql.database_home import mark_of_file
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql import sqlite_file
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
+from gpuherd.adapters.stores.installation_store import mark_of_file
 from gpuherd.entrypoints.cli.commands.local.database import BackupMade, Restored
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
@@ -34,8 +34,8 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
     if target.exists() and not force:
         raise _file_exists(target)
     try:
-        with files.checked_copy(source, target) as copy:
-            files.publish(copy.path, target, overwrite=force)
+        with sqlite_file.checked_copy(source, target) as copy:
+            sqlite_file.publish(copy.path, target, overwrite=force)
     except FileExistsError:
         # Somebody was faster.
         raise _file_exists(target) from None
@@ -67,25 +67,25 @@ def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bo
 
 def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Restored:
     replaced_path = _free_name(database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}"))
-    with files.checked_copy(source, database) as copy:
+    with sqlite_file.checked_copy(source, database) as copy:
         _refuse_newer(copy)
         if not force:
             _refuse_another_installation(database, copy)
             _refuse_copied_away(database)
-        files.skip_event_numbers(copy.path)
-        replaced = files.replace_database(copy.path, database, replaced_path)
+        sqlite_file.skip_event_numbers(copy.path)
+        replaced = sqlite_file.replace_database(copy.path, database, replaced_path)
     return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
 
 
 def _free_name(path: Path) -> Path:
     """Return the name, or with a number behind it if another restore of the same second has taken it."""
     names = (path.with_name(f"{path.name}-{n}") if n > 1 else path for n in count(1))
-    return next(it for it in names if not any(part.exists() for part in (it, *files.wal_files(it))))
+    return next(it for it in names if not any(part.exists() for part in (it, *sqlite_file.wal_files(it))))
 
 
-def _refuse_newer(copy: files.CheckedCopy) -> None:
+def _refuse_newer(copy: sqlite_file.CheckedCopy) -> None:
     # Takes a while to load, and a backup has no need of it.
-    from gpuherd.adapters.sql.schema.migrate import HEAD  # noqa: PLC0415
+    from gpuherd.adapters.sql.schema_migration import HEAD  # noqa: PLC0415
 
     if copy.schema > HEAD:
         raise DatabaseUnusable(
@@ -93,10 +93,10 @@ def _refuse_newer(copy: files.CheckedCopy) -> None:
         )
 
 
-def _refuse_another_installation(database: Path, copy: files.CheckedCopy) -> None:
+def _refuse_another_installation(database: Path, copy: sqlite_file.CheckedCopy) -> None:
     """The tags of all our machines hold the installation's id: with another one, none would be ours."""
     # A damaged one may not be able to say whose it is, which is why somebody wants the copy.
-    ours = files.installation_of(database)
+    ours = sqlite_file.installation_of(database)
     if ours and ours != copy.installation:
         raise CommandError(
             ExitCode.CONFLICT,

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from gpuherd.adapters.sql.cloud_identity import has_live_replicas, unbind_cloud
-from gpuherd.adapters.sql.database_home import unmark_copied
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.bootstrap.setting_values import redact_password
-from gpuherd.clock import Clock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.installation_store import has_live_replicas, unbind_cloud, unmark_copied
+from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.database import DatabaseBound
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ops.migrate import schema_of
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
-from gpuherd.usecases.replicas.registry import HEARTBEAT_TIMEOUT
+from gpuherd.usecases.service.leader_election import HEARTBEAT_TIMEOUT
 
 
 def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuherd.bootstrap.setting_values import SETTING_MEANINGS, effective_value, setting_fields, shown_value
+from gpuherd.bootstrap.rules_from_settings import (
+    SETTING_MEANINGS,
+    effective_value,
+    setting_fields,
+    shown_value,
+)
 from gpuherd.entrypoints.cli.commands.local.config import Configuration, Setting
 from gpuherd.settings import FILE_NAME, Settings, SettingSource, load_settings, sources_of
 

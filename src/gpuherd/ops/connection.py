@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuherd.bootstrap.data_dir import stored_admin_key
+from gpuherd.bootstrap.key_files import stored_admin_key
 from gpuherd.client.server_address import Address, address_of
 from gpuherd.settings import Settings
 

@@ -6,27 +6,28 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuherd.adapters.sql.copy.checksums import CopyMismatch
-from gpuherd.adapters.sql.copy.connections import open_source, open_target
-from gpuherd.adapters.sql.copy.plan import EXCLUDED_TABLES
-from gpuherd.adapters.sql.copy.rows import (
+from gpuherd.adapters.sql.database_copy import (
+    EXCLUDED_TABLES,
     CopiedRows,
     CopyFailed,
+    CopyMismatch,
     Progress,
     copy_rows,
     lock_target,
+    open_source,
+    open_target,
     tables_with_rows,
 )
-from gpuherd.adapters.sql.database_home import mark_copied, mark_of_file, unmark_copied
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.adapters.sql.schema.migrate import HEAD
-from gpuherd.bootstrap.setting_values import redact_password
-from gpuherd.clock import Clock
+from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
+from gpuherd.adapters.stores.installation_store import mark_copied, mark_of_file, unmark_copied
+from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.database import CopiedTable, DatabaseCopied
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ops.migrate import make_schema, schema_of, unusable_error
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import DATABASE_FILE, Settings
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from aiohttp import web
 
 from gpuherd.adapters.logging_setup import configure_logs
-from gpuherd.bootstrap.data_dir import CannotStart, admin_key
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.bootstrap.http_server import HttpServer
+from gpuherd.bootstrap.key_files import CannotStart, admin_key
 from gpuherd.bootstrap.serve import bound_socket, running_service
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import verify
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import verify
 from gpuherd.settings import Settings, load_settings
 
 SPEED = 5.0

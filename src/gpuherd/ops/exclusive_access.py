@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
+from gpuherd.bootstrap.key_files import CannotStart, ProcessLock
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 

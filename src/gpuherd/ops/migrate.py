@@ -8,16 +8,16 @@ from contextlib import closing
 import asyncpg
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.adapters.sql.schema.migrate import HEAD, migrate
-from gpuherd.bootstrap.setting_values import redact_password
-from gpuherd.clock import Clock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import HEAD, migrate
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
+from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.database import Migrated
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, open_postgres, open_sqlite
 from gpuherd.ops.exclusive_access import exclusive_access
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 
 

@@ -8,8 +8,8 @@ import random
 import signal
 import sys
 
-from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.simulator.scenarios import apply_scenario, scenario_names
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World

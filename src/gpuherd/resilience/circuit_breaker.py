@@ -15,10 +15,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 
 # Each failed recovery doubles the next pause, up to this many times `recovery_s`.
 RECOVERY_GROWTH_MAX = 4
+
 
 # While others probe it is unknown how long that takes; a probe usually has its answer by then.
 PROBING_RETRY_AFTER_S = 1.0

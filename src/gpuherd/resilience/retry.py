@@ -8,15 +8,18 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from gpuherd.clock import Clock, Random
+from gpuherd.ports.clock_port import Clock, Random
 
 T = TypeVar("T")
+
 
 # Longer than this we would rather ask again than believe the other side.
 RETRY_AFTER_CAP_S = 300.0
 
+
 # Past this a doubled delay is over any cap, and further on 2.0**n no longer fits a float.
 _DOUBLINGS_MAX = 1000
+
 
 _SECONDS = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 

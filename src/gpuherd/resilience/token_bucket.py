@@ -8,11 +8,14 @@ from typing import Self
 
 SHARE_MIN = 1 / 16
 
+
 # A tenth of the nominal rate comes back with each minute of calm, as a ramp rather than in steps.
 SHARE_REGAINED_PER_S = 0.1 / 60
 
+
 # Refusals this close together answer calls that were already under way: one storm, halved for once.
 SAME_BURST_S = 1.0
+
 
 # A wait computed from tokens and turned back into tokens may come out a hair short of a whole one.
 _EPSILON = 1e-6

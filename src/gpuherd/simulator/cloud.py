@@ -11,12 +11,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gpuherd.domain.cloud.logs import LogAddresses
-from gpuherd.domain.cloud.machine import Listing, Machine
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
-from gpuherd.domain.cloud.volume import VolumeOrder
-from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
-from gpuherd.domain.endings.idleness import Utilization
+from gpuherd.domain.cloud.machine import Listing, LogAddresses, Machine
+from gpuherd.domain.cloud.network_volume import VolumeOrder
+from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
+from gpuherd.domain.cloud.template import CreateCall, Template
 from gpuherd.domain.errors import (
     CloudTimeout,
     CloudUnavailable,
@@ -25,6 +23,8 @@ from gpuherd.domain.errors import (
     NotFound,
     OutcomeUnknown,
 )
+from gpuherd.domain.instance.idleness import Utilization
+from gpuherd.domain.money.bill import ProviderCharge, StorageVolume
 from gpuherd.resilience.retry import retry
 from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.cloud_images import ImagePorts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from gpuherd.domain.cloud.images import (
+from gpuherd.domain.cloud.template import (
     TEMPLATE_DISK_GB,
     CredentialOrder,
     RegistryCredential,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmQuota
+from gpuherd.domain.cloud.template import Prewarm, PrewarmOrder, PrewarmQuota
 from gpuherd.domain.errors import GpuherdError, NotFound, OutcomeUnknown
 from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.errors import GarbageReply, SimulatedError

@@ -11,12 +11,11 @@ from decimal import Decimal
 
 from gpuherd.domain import errors
 from gpuherd.domain.cloud import offer
-from gpuherd.domain.cloud.images import TemplateDraft
-from gpuherd.domain.cloud.logs import LogAddresses
-from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
-from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmProduct, PrewarmState
-from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
-from gpuherd.domain.endings.idleness import Utilization
+from gpuherd.domain.cloud import template as template_cloud
+from gpuherd.domain.cloud.machine import ConnectionDetails, LogAddresses, Machine, Phase, PortMapping
+from gpuherd.domain.cloud.template import Prewarm, PrewarmProduct, PrewarmState, TemplateDraft
+from gpuherd.domain.instance.idleness import Utilization
+from gpuherd.domain.money.bill import BillCategory, ProviderCharge, StorageVolume
 from gpuherd.resilience.retry import parse_retry_after
 from gpuherd.simulator.catalogue import (
     DISK_GB_MAX,
@@ -88,8 +87,8 @@ def offers(on_sale: ProductOnSale, catalogue: CloudCatalogue) -> Iterator[offer.
             )
 
 
-def template(stored: StoredTemplate) -> offer.Template:
-    return offer.Template(
+def template(stored: StoredTemplate) -> template_cloud.Template:
+    return template_cloud.Template(
         template_id=stored.id,
         name=stored.name,
         image=stored.image,
@@ -186,7 +185,7 @@ def prewarm(task: prewarms.PrewarmTask, now: float, catalogue: CloudCatalogue) -
     )
 
 
-def create_request(order: offer.CreateCall) -> CreateRequest:
+def create_request(order: template_cloud.CreateCall) -> CreateRequest:
     """Turn an order into the cloud's own kind of request; raises `SimulatedError` as the cloud would."""
     wanted = order.template
     variables = [(key, value) for key, value in wanted.envs if key != TAG_VARIABLE]

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import Resolver
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.egress_port import Resolver
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, StubResolver
 from tests.support.fake_clock import FakeClock
 

@@ -6,9 +6,9 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from gpuherd.adapters.egress.client import SsrfSafeClient, strict_tls
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressReply
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient, strict_tls
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.egress_port import EgressReply
 from tests.support.net.loopback_server import LoopbackServer
 
 # For doors that nobody goes through with TLS: to read all certificates takes longer than most of the tests.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressFailure, FailureCategory
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.egress_port import EgressFailure, FailureCategory
 from tests.adapters.egress.conftest import ClientMaker
 from tests.adapters.egress.doubles import OK, TLS, Answer, Receiver, StubResolver, get
 from tests.support.fake_clock import FakeClock

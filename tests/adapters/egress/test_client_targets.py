@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressFailure, FailureCategory
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.egress_port import EgressFailure, FailureCategory
 from tests.adapters.egress.conftest import ClientMaker
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver, get
 from tests.adapters.egress.payloads import LITERAL_HOSTS, LITERALS, TRICKS

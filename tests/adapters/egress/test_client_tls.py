@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gpuherd.adapters.egress.client import strict_tls
-from gpuherd.ports.egress import EgressFailure, FailureCategory
+from gpuherd.adapters.egress.guarded_client import strict_tls
+from gpuherd.ports.egress_port import EgressFailure, FailureCategory
 from tests.adapters.egress.conftest import ClientMaker
 from tests.adapters.egress.doubles import OK, StubResolver, get
 from tests.support.net.self_signed import self_signed

@@ -5,8 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from gpuherd.adapters.egress.client import strict_tls
-from gpuherd.adapters.egress.pinning import PinnedConnector, pinned
+from gpuherd.adapters.egress.guarded_client import PinnedConnector, pinned, strict_tls
 from tests.adapters.egress.doubles import Receiver
 
 

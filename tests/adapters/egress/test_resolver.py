@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpuherd.adapters.egress.resolver import LOOKUPS_MAX, LOOKUPS_PER_ZONE, SystemResolver
+from gpuherd.adapters.egress.dns import LOOKUPS_MAX, LOOKUPS_PER_ZONE, SystemResolver
 
 
 class NameServer:

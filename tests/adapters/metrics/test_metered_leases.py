@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.adapters.prometheus_metrics import MeteredLeases
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import events
+from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Status
-from gpuherd.ports.instances import Change, LeasedInstance
-from gpuherd.ports.metrics import NullMeter
+from gpuherd.ports.instance_port import Change, LeasedInstance
+from gpuherd.ports.telemetry_port import NullMeter
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.events.record import NewEvent
+from gpuherd.usecases.events.record_event import NewEvent
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -142,7 +142,7 @@ async def begun(herd: Herd) -> tuple[LeasedInstance, Change]:
     instance = await herd.launch()
     leased = await herd.instance_leases.acquire(instance.id, None)
     assert leased is not None
-    news = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
+    news = NewEvent(instance_event.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
     return leased, herd.change(replace(leased.instance, status=Status.FAILED), news)
 
 
@@ -174,7 +174,7 @@ async def test_a_status_whose_beginning_nobody_knows_is_not_guessed(
     assert leased is not None
     # As a version wrote it that did not keep the time.
     failed = replace(leased.instance, status=Status.FAILED, status_since=None)
-    new_event = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
+    new_event = NewEvent(instance_event.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
     saved = await herd.instance_leases.save(leased, herd.change(failed, new_event))
     assert notes.left == []
     assert saved.instance.status_since == herd.clock.now()
@@ -187,7 +187,7 @@ async def test_what_does_not_end_a_status_measures_nothing(make_herd: MakeHerd, 
     assert leased is not None
     await herd.run_for(timedelta(seconds=1))
     same = Status.CREATING.value
-    change = herd.change(leased.instance, NewEvent(events.PLANNED, before=same, after=same))
+    change = herd.change(leased.instance, NewEvent(instance_event.PLANNED, before=same, after=same))
     await herd.instance_leases.save(leased, change)
     assert notes.left == []
     assert (await herd.get(instance.id)).status_since == instance.status_since

@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd import __version__
-from gpuherd.adapters.metrics import page as page_module
-from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
+from gpuherd.adapters import prometheus_metrics
+from gpuherd.adapters.prometheus_metrics import MetricSources, PrometheusPage
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.jobs import JobStats
-from gpuherd.resilience.cache import Cache
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.job_port import JobStats
 from gpuherd.resilience.circuit_breaker import BreakerState
-from gpuherd.resilience.rate_limit import Lane, RateLimiter
+from gpuherd.resilience.rate_limiter import Lane, RateLimiter
+from gpuherd.resilience.ttl_cache import Cache
 from tests.support.fake_clock import FakeClock
 from tests.support.scraping import scrape
 
@@ -99,7 +99,7 @@ async def test_a_database_that_does_not_answer_does_not_hold_up_the_scrape(
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
-    monkeypatch.setattr(page_module, "STORE_TIMEOUT_S", 0)
+    monkeypatch.setattr(prometheus_metrics, "STORE_TIMEOUT_S", 0)
     seen = await scrape(page_with(replace(sources, job_stats=never)))
     assert seen.value("gpuherd_database_up") == 0
 

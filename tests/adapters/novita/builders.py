@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.clock import Clock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Template
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
+from gpuherd.domain.cloud.offer import BillingMode, Offer
+from gpuherd.domain.cloud.template import CreateCall, Template
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from tests.support.fake_clock import FakeClock
 
 KEY = "sk_this-is-the-key-that-nobody-may-see"

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.novita.billing import NovitaBilling, read_charge
-from gpuherd.adapters.novita.reply import read_reply
-from gpuherd.adapters.novita.volumes import NovitaVolumes
-from gpuherd.domain.cloud.volume import VolumeOrder
-from gpuherd.domain.costs.bill import BillCategory
+from gpuherd.adapters.novita.novita_billing import NovitaBilling, NovitaVolumes, read_charge
+from gpuherd.adapters.novita.novita_call import read_reply
+from gpuherd.domain.cloud.network_volume import VolumeOrder
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable, Conflict, NotFound, OutcomeUnknown
-from gpuherd.resilience.rate_limit import Lane
+from gpuherd.domain.money.bill import BillCategory
+from gpuherd.resilience.rate_limiter import Lane
 
 MIDNIGHT = datetime(2026, 11, 2, tzinfo=UTC)
 DAY = timedelta(days=1)

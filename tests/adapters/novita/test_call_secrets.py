@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita.call_secrets import NO_SECRETS, WITHHELD, CallSecrets
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.novita.redaction import NO_SECRETS, WITHHELD, CallSecrets
+from gpuherd.domain.secret import Secret
 
 PASSWORD = 'pä55 "w/rd"+&<Q>'
 CALL = CallSecrets((Secret(PASSWORD),))

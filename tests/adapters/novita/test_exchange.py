@@ -9,9 +9,14 @@ import json
 
 import pytest
 
-from gpuherd.adapters.novita.exchange import CONNECTIONS, Exchange, NoReply, NotSent
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.novita.novita_call import (
+    CONNECTIONS,
+    Exchange,
+    NoReply,
+    NotSent,
+)
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, OutcomeUnknown
+from gpuherd.domain.secret import Secret
 from gpuherd.resilience.circuit_breaker import SharedBreakerState
 from tests.adapters.novita.builders import KEY, ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, raw_server, reset, saying

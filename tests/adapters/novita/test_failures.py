@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita import failures
-from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.reply import read_reply
+from gpuherd.adapters.novita import novita_failures
+from gpuherd.adapters.novita.novita_call import read_reply
+from gpuherd.adapters.novita.novita_failures import ResourceKind
 from gpuherd.domain.errors import (
     CloudRefused,
     CloudTimeout,
@@ -56,7 +56,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("status", "reason", "kind", "code"), REFUSALS)
 def test_a_clear_no_to_a_create_has_its_own_error(status, reason, kind, code):
-    error = failures.failure_of_change(reply(status, reason, "because"), ResourceKind.ACCOUNT)
+    error = novita_failures.failure_of_change(reply(status, reason, "because"), ResourceKind.ACCOUNT)
     assert error is not None and type(error) is kind
     assert error.code == code
 
@@ -89,24 +89,24 @@ def test_a_clear_no_to_a_create_has_its_own_error(status, reason, kind, code):
     ids=lambda unclear: f"{unclear.status} {unclear.excerpt[:40]}",
 )
 def test_anything_else_leaves_it_open_whether_a_machine_was_rented(unclear):
-    error = failures.failure_of_change(unclear, ResourceKind.ACCOUNT)
+    error = novita_failures.failure_of_change(unclear, ResourceKind.ACCOUNT)
     assert isinstance(error, OutcomeUnknown)
     assert error.details["status"] == unclear.status
 
 
 def test_too_many_is_a_clear_no_only_by_assumption():
     for throttled in (reply(429, "RATE_LIMIT_EXCEEDED"), read_reply(429, PAGE, 7.0), read_reply(429, b"")):
-        trusted = failures.failure_of_change(throttled, ResourceKind.ACCOUNT)
+        trusted = novita_failures.failure_of_change(throttled, ResourceKind.ACCOUNT)
         assert isinstance(trusted, RateLimited)
         assert trusted.retry_after_s == throttled.retry_after_s
-        distrusted = failures.failure_of_change(throttled, ResourceKind.ACCOUNT, trust_429=False)
+        distrusted = novita_failures.failure_of_change(throttled, ResourceKind.ACCOUNT, trust_429=False)
         assert isinstance(distrusted, OutcomeUnknown)
 
 
 @pytest.mark.parametrize("status", [200, 201, 204])
 @pytest.mark.parametrize("raw", [b"", b"null", b"{}", b'{"instanceId": "a", "state": "toStart"}'])
 def test_a_change_is_accepted_with_or_without_a_body(status, raw):
-    assert failures.failure_of_change(read_reply(status, raw), ResourceKind.MACHINE) is None
+    assert novita_failures.failure_of_change(read_reply(status, raw), ResourceKind.MACHINE) is None
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,29 @@ def test_a_change_is_accepted_with_or_without_a_body(status, raw):
     ],
 )
 def test_a_machine_is_gone_by_status_or_by_reason(gone):
-    assert isinstance(failures.failure_of_change(gone, ResourceKind.MACHINE), MachineGone)
-    assert isinstance(failures.failure_of_read(gone, ResourceKind.MACHINE), MachineGone)
+    assert isinstance(novita_failures.failure_of_change(gone, ResourceKind.MACHINE), MachineGone)
+    assert isinstance(novita_failures.failure_of_read(gone, ResourceKind.MACHINE), MachineGone)
 
 
 def test_a_page_of_some_gateway_does_not_prove_that_a_machine_is_gone():
-    error = failures.failure_of_read(read_reply(404, PAGE), ResourceKind.MACHINE)
+    error = novita_failures.failure_of_read(read_reply(404, PAGE), ResourceKind.MACHINE)
     assert type(error) is CloudUnavailable
-    assert isinstance(failures.failure_of_change(read_reply(404, PAGE), ResourceKind.MACHINE), OutcomeUnknown)
+    assert isinstance(
+        novita_failures.failure_of_change(read_reply(404, PAGE), ResourceKind.MACHINE), OutcomeUnknown
+    )
 
 
 def test_a_page_of_some_gateway_does_not_condemn_the_key():
-    assert type(failures.failure_of_read(read_reply(403, PAGE), ResourceKind.ACCOUNT)) is CloudUnavailable
-    assert isinstance(failures.failure_of_read(read_reply(401, PAGE), ResourceKind.ACCOUNT), KeyRefused)
+    assert (
+        type(novita_failures.failure_of_read(read_reply(403, PAGE), ResourceKind.ACCOUNT)) is CloudUnavailable
+    )
+    assert isinstance(
+        novita_failures.failure_of_read(read_reply(401, PAGE), ResourceKind.ACCOUNT), KeyRefused
+    )
 
 
 def test_a_start_in_the_wrong_state_is_told_apart():
-    error = failures.failure_of_change(reply(400, "", "Invalid state change"), ResourceKind.MACHINE)
+    error = novita_failures.failure_of_change(reply(400, "", "Invalid state change"), ResourceKind.MACHINE)
     assert isinstance(error, CloudRefused)
     assert error.code == "INVALID_STATE_CHANGE"
 
@@ -151,14 +157,15 @@ def test_a_start_in_the_wrong_state_is_told_apart():
     ],
 )
 def test_a_template_that_is_not_there_is_not_found(missing):
-    error = failures.failure_of_read(missing, ResourceKind.TEMPLATE)
+    error = novita_failures.failure_of_read(missing, ResourceKind.TEMPLATE)
     assert isinstance(error, NotFound)
     assert error.code == "TEMPLATE_NOT_FOUND"
 
 
 def test_a_path_that_is_not_there_is_never_a_machine_that_is_gone():
     assert (
-        type(failures.failure_of_read(reply(404, "RESOURCE_NOT_FOUND"), ResourceKind.ACCOUNT)) is CloudRefused
+        type(novita_failures.failure_of_read(reply(404, "RESOURCE_NOT_FOUND"), ResourceKind.ACCOUNT))
+        is CloudRefused
     )
 
 
@@ -166,7 +173,7 @@ def test_a_path_that_is_not_there_is_never_a_machine_that_is_gone():
     ("status", "kind"), [(500, CloudUnavailable), (504, CloudTimeout), (408, CloudTimeout)]
 )
 def test_a_read_that_the_other_side_could_not_serve_may_be_repeated(status, kind):
-    assert type(failures.failure_of_read(reply(status, "UNKNOWN"), ResourceKind.ACCOUNT)) is kind
+    assert type(novita_failures.failure_of_read(reply(status, "UNKNOWN"), ResourceKind.ACCOUNT)) is kind
 
 
 @pytest.mark.parametrize(
@@ -181,13 +188,13 @@ def test_a_read_that_the_other_side_could_not_serve_may_be_repeated(status, kind
     ],
 )
 def test_the_reason_is_found_wherever_they_put_it(body, reason):
-    problem = failures.read_problem(body)
+    problem = novita_failures.read_problem(body)
     assert problem is not None
     assert problem.reason == reason
 
 
 def test_their_words_are_quoted_short_and_without_control_characters():
-    error = failures.failure_of_change(
+    error = novita_failures.failure_of_change(
         reply(400, "REQUEST", "bad\x1b[31m\r\n" + "x" * 5000), ResourceKind.ACCOUNT
     )
     assert isinstance(error, CloudRefused)
@@ -199,8 +206,8 @@ def test_their_words_are_quoted_short_and_without_control_characters():
 @given(st.integers(100, 599), JSON, st.sampled_from(ResourceKind))
 def test_every_reply_has_a_verdict_and_only_success_has_none(status, value, about):
     any_reply = read_reply(status, json.dumps(value).encode())
-    changed = failures.failure_of_change(any_reply, about)
-    looked = failures.failure_of_read(any_reply, about)
+    changed = novita_failures.failure_of_change(any_reply, about)
+    looked = novita_failures.failure_of_read(any_reply, about)
     if not 200 <= status < 300:
         assert changed is not None
         assert looked is not None

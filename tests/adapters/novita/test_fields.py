@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita import fields
+from gpuherd.adapters.novita import novita_json
 
 JSON = st.recursive(
     st.none()
@@ -47,7 +47,7 @@ JSON = st.recursive(
     ],
 )
 def test_whole_numbers_come_as_numbers_or_strings(value, expected):
-    assert fields.whole({"n": value}, "n") == expected
+    assert novita_json.whole({"n": value}, "n") == expected
 
 
 @pytest.mark.parametrize(
@@ -61,37 +61,37 @@ def test_whole_numbers_come_as_numbers_or_strings(value, expected):
     ],
 )
 def test_prices_are_hundred_thousandths_of_a_dollar_and_zero_means_not_sold(value, expected):
-    assert fields.usd({"price": value}, "price") == expected
-    assert fields.usd({}, "price") is None
+    assert novita_json.usd({"price": value}, "price") == expected
+    assert novita_json.usd({}, "price") is None
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "", None, "soon", 10**17, "253402300800"])
 def test_times_that_are_none_mean_never(value):
-    assert fields.moment({"t": value}, "t") is None
+    assert novita_json.moment({"t": value}, "t") is None
 
 
 def test_times_are_unix_seconds_in_strings():
-    assert fields.moment({"t": "1785780950"}, "t") == datetime(2026, 8, 3, 18, 15, 50, tzinfo=UTC)
+    assert novita_json.moment({"t": "1785780950"}, "t") == datetime(2026, 8, 3, 18, 15, 50, tzinfo=UTC)
 
 
 def test_text_is_safe_to_show_and_to_store():
-    assert fields.safe_text("a\x1b[31mb\0c\r\nd\ud800e") == "a [31mb c  d e"
-    assert fields.safe_text("x" * 5000, 300) == "x" * 300
-    assert fields.safe_text("Zürich 東京") == "Zürich 東京"
+    assert novita_json.safe_text("a\x1b[31mb\0c\r\nd\ud800e") == "a [31mb c  d e"
+    assert novita_json.safe_text("x" * 5000, 300) == "x" * 300
+    assert novita_json.safe_text("Zürich 東京") == "Zürich 東京"
 
 
 def test_program_text_keeps_its_lines_and_loses_what_no_process_can_take():
-    assert fields.program_text({"c": "a\n\tb\0\ud800"}, "c") == "a\n\tb"
+    assert novita_json.program_text({"c": "a\n\tb\0\ud800"}, "c") == "a\n\tb"
 
 
 @given(JSON)
 def test_no_value_whatever_breaks_a_field(value):
     row = {"f": value}
-    stored = [fields.text(row, "f"), fields.program_text(row, "f"), *fields.texts(row, "f")]
+    stored = [novita_json.text(row, "f"), novita_json.program_text(row, "f"), *novita_json.texts(row, "f")]
     for each in stored:
         each.encode("utf-8")
         assert "\0" not in each
-    fields.whole(row, "f")
-    fields.usd(row, "f")
-    fields.moment(row, "f")
-    json.dumps([fields.part(row, "f"), *fields.parts(row, "f")])
+    novita_json.whole(row, "f")
+    novita_json.usd(row, "f")
+    novita_json.moment(row, "f")
+    json.dumps([novita_json.part(row, "f"), *novita_json.parts(row, "f")])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.novita.metrics import read_samples
-from gpuherd.domain.endings.idleness import Utilization
+from gpuherd.adapters.novita.novita_billing import read_samples
+from gpuherd.domain.instance.idleness import Utilization
 
 AT = 1_790_000_000
 MOMENT = datetime.fromtimestamp(AT, UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita.pages import (
+from gpuherd.adapters.novita.paged_list import (
     LONG_PAGE_SIZE,
     ORDINARY_WALKS,
     PAGE_CONCURRENCY,

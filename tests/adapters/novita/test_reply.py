@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita.reply import read_reply
+from gpuherd.adapters.novita.novita_call import read_reply
 
 GARBAGE = [
     b"<html><h1>502 Bad Gateway</h1></html>",

@@ -6,9 +6,15 @@ import asyncio
 
 import pytest
 
-from gpuherd.adapters.novita.exchange import Exchange, NotSent
-from gpuherd.adapters.novita.resolver import FRESH_S, HUNG_MAX, HUNG_S, RETRY_S, NovitaResolver
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.novita.novita_call import Exchange, NotSent
+from gpuherd.adapters.novita.novita_dns import (
+    FRESH_S,
+    HUNG_MAX,
+    HUNG_S,
+    RETRY_S,
+    NovitaResolver,
+)
+from gpuherd.domain.secret import Secret
 from tests.adapters.novita.raw_server import raw_server, saying
 from tests.support.fake_clock import FakeClock
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.novita.transport import CallRecord
+from gpuherd.adapters.novita.novita_transport import CallRecord
 from gpuherd.domain.errors import (
     CircuitOpen,
     CloudRefused,
@@ -22,7 +22,7 @@ from gpuherd.domain.errors import (
     RateLimited,
 )
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker, SharedBreakerState
-from gpuherd.resilience.rate_limit import Lane, RateLimiter
+from gpuherd.resilience.rate_limiter import Lane, RateLimiter
 from tests.adapters.novita.builders import ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, in_turn, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock

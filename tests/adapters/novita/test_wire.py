@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita import wire
-from gpuherd.adapters.novita.call_secrets import WITHHELD, CallSecrets
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.logs import LogAddresses
-from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
+from gpuherd.adapters.novita import novita_json
+from gpuherd.adapters.novita.redaction import WITHHELD, CallSecrets
+from gpuherd.domain.cloud.machine import ConnectionDetails, LogAddresses, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, Region
+from gpuherd.domain.secret import Secret
 from tests.adapters.novita.builders import ORDER, TAG
 from tests.adapters.novita.test_fields import JSON
 
@@ -25,7 +24,7 @@ CLUSTERS = [
     {"id": "cn-hongkong-1", "name": "CN-HK-01 (Hong Kong)", "availableGpuType": {}},
     {"id": "old-1", "name": "OLD-01"},
 ]
-REGIONS = wire.read_regions(CLUSTERS)
+REGIONS = novita_json.read_regions(CLUSTERS)
 PRODUCT = {
     "id": "4090.16c62g",
     "name": "RTX 4090 24GB",
@@ -89,7 +88,7 @@ def test_clusters_become_regions_with_the_code_of_their_label():
 
 
 def test_a_product_becomes_an_offer_in_each_of_its_regions():
-    first, second = wire.read_offers([PRODUCT], REGIONS)
+    first, second = novita_json.read_offers([PRODUCT], REGIONS)
     assert (first.region, first.cluster_id) == ("US-CA-06", "us-ca-6")
     assert (second.region, second.cluster_id) == ("CN-HK-01", "cn-hongkong-1")
     assert first.spot_usd == Decimal("0.175")
@@ -105,13 +104,13 @@ def test_a_product_becomes_an_offer_in_each_of_its_regions():
 
 def test_an_empty_list_of_regions_means_all_of_them():
     for regions in (list[str](), None):
-        offers = wire.read_offers([PRODUCT | {"regions": regions}], REGIONS)
+        offers = novita_json.read_offers([PRODUCT | {"regions": regions}], REGIONS)
         assert [offer.cluster_id for offer in offers] == ["us-ca-6", "cn-hongkong-1", "old-1"]
 
 
 def test_a_label_without_a_cluster_is_skipped_and_a_label_that_comes_twice_counts_once():
     labels = ["US-01 (Dallas)", "CN-HK-01 (Hong Kong)", "CN-HK-01"]
-    (offer,) = wire.read_offers([PRODUCT | {"regions": labels}], REGIONS)
+    (offer,) = novita_json.read_offers([PRODUCT | {"regions": labels}], REGIONS)
     assert offer.cluster_id == "cn-hongkong-1"
 
 
@@ -128,7 +127,7 @@ def test_a_label_without_a_cluster_is_skipped_and_a_label_that_comes_twice_count
     ],
 )
 def test_a_price_counts_only_where_the_product_is_sold_that_way(change, spot, on_demand):
-    offer = wire.read_offers([PRODUCT | change], REGIONS)[0]
+    offer = novita_json.read_offers([PRODUCT | change], REGIONS)[0]
     assert offer.spot_usd == (None if spot is None else Decimal(spot))
     assert offer.on_demand_usd == (None if on_demand is None else Decimal(on_demand))
 
@@ -144,11 +143,11 @@ def test_a_price_counts_only_where_the_product_is_sold_that_way(change, spot, on
     ],
 )
 def test_only_a_clear_no_makes_an_offer_unavailable(change, available):
-    assert wire.read_offers([PRODUCT | change], REGIONS)[0].available is available
+    assert novita_json.read_offers([PRODUCT | change], REGIONS)[0].available is available
 
 
 def test_a_machine_is_read_and_its_passwords_are_not():
-    machine = wire.read_machine(MACHINE)
+    machine = novita_json.read_machine(MACHINE)
     assert machine == Machine(
         cloud_id="5f0c9b1d2e3a4f60",
         name=f"job-7--{TAG}",
@@ -197,7 +196,7 @@ STATUSES = {
     ("status", "phase"), [(status, phase) for phase, words in STATUSES.items() for status in words.split()]
 )
 def test_every_status_has_a_phase(status, phase):
-    machine = wire.read_machine(MACHINE | {"status": status})
+    machine = novita_json.read_machine(MACHINE | {"status": status})
     assert machine is not None
     assert (machine.phase, machine.raw_status) == (phase, status)
 
@@ -205,13 +204,13 @@ def test_every_status_has_a_phase(status, phase):
 @pytest.mark.proves("F17")
 @pytest.mark.parametrize("status", [None, 7, {}, ""])
 def test_a_status_that_makes_no_sense_is_unknown_and_the_machine_still_counts(status):
-    machine = wire.read_machine(MACHINE | {"status": status})
+    machine = novita_json.read_machine(MACHINE | {"status": status})
     assert machine is not None
     assert machine.phase is Phase.UNKNOWN
 
 
 def test_the_reason_of_a_failure_is_kept_short():
-    machine = wire.read_machine(
+    machine = novita_json.read_machine(
         MACHINE | {"statusError": {"state": "x", "message": "no\nimage " + "x" * 999}}
     )
     assert machine is not None
@@ -221,11 +220,11 @@ def test_the_reason_of_a_failure_is_kept_short():
 
 @pytest.mark.parametrize("row_id", [None, "", 7, " ", " a", "a\n", "a\0", "x" * 256, ["a"], {}])
 def test_a_machine_without_a_usable_id_is_no_machine(row_id):
-    assert wire.read_machine(MACHINE | {"id": row_id}) is None
+    assert novita_json.read_machine(MACHINE | {"id": row_id}) is None
 
 
 def test_a_bare_row_is_enough_for_a_machine():
-    assert wire.read_machine({"id": "a"}) == Machine("a", "", Phase.UNKNOWN, "")
+    assert novita_json.read_machine({"id": "a"}) == Machine("a", "", Phase.UNKNOWN, "")
 
 
 TEMPLATE = {
@@ -245,26 +244,26 @@ TEMPLATE = {
 def test_the_logs_are_where_the_cloud_says_under_either_name():
     named = {"systemLogAddress": "https://log.example/s?t=1", "instanceLogAddress": "https://log.example/i"}
     for key in ("connectComponentLog", "connectComponentSSH"):
-        found = wire.read_log_addresses({"status": "running", key: named})
+        found = novita_json.read_log_addresses({"status": "running", key: named})
         assert found == LogAddresses(Phase.RUNNING, "https://log.example/i", "https://log.example/s?t=1")
     for odd in ({}, {"connectComponentLog": None}, {"connectComponentLog": {"systemLogAddress": 5}}):
-        assert not wire.read_log_addresses({"status": "exited", **odd}).instance
+        assert not novita_json.read_log_addresses({"status": "exited", **odd}).instance
 
 
 def test_a_template_is_read_with_its_lists_of_ports():
-    template = wire.read_template(TEMPLATE)
+    template = novita_json.read_template(TEMPLATE)
     assert template is not None
     assert template.template_id == "212"
     assert template.ports == ((8000, "http"), (8001, "http"), (22, "tcp"))
     assert template.envs == (("A", "1"), ("B", ""))
     assert template.registry_auth_id == "r3g1stry"
     assert template.command == "serve \\\n  --port 8000"
-    assert wire.read_template(TEMPLATE | {"Id": 212}) == template
+    assert novita_json.read_template(TEMPLATE | {"Id": 212}) == template
 
 
 @pytest.mark.parametrize("row", [None, [], {}, {"Id": ""}, {"id": "212"}])
 def test_a_row_without_its_id_is_no_template(row):
-    assert wire.read_template(row) is None
+    assert novita_json.read_template(row) is None
 
 
 def test_registry_passwords_are_known_by_the_id_of_their_credential():
@@ -275,7 +274,7 @@ def test_registry_passwords_are_known_by_the_id_of_their_credential():
         {"name": "no id", "password": "x"},
         5,
     ]
-    assert wire.read_registry_passwords(rows) == {"a": Secret("hunter2"), "b": None, "c": None}
+    assert novita_json.read_registry_passwords(rows) == {"a": Secret("hunter2"), "b": None, "c": None}
 
 
 def test_what_is_wrong_with_a_machine_is_told_without_the_secrets_of_its_row():
@@ -286,15 +285,15 @@ def test_what_is_wrong_with_a_machine_is_told_without_the_secrets_of_its_row():
         "envs": [{"key": "HF_TOKEN", "value": "hf_abcdefgh"}, {"key": "MODE", "value": "verbose-mode"}],
         "statusError": {"message": "login legacy-ssh-word or ssh-word-2 failed: hf_abcdefgh, verbose-mode"},
     }
-    machine = wire.read_machine(row)
+    machine = novita_json.read_machine(row)
     assert machine is not None
     assert machine.error == "login *** or *** failed: ***, ***"
 
 
 def test_nor_with_a_registry_password_that_is_not_known():
     row = {"id": "m", "imageAuthId": "a", "statusError": {"message": "u:hunter2 may not pull"}}
-    known = wire.read_machine(row, lambda _: CallSecrets((Secret("hunter2"),)))
-    unknown = wire.read_machine(row, lambda _: CallSecrets(has_unknown=True))
+    known = novita_json.read_machine(row, lambda _: CallSecrets((Secret("hunter2"),)))
+    unknown = novita_json.read_machine(row, lambda _: CallSecrets(has_unknown=True))
     assert known is not None
     assert known.error == "u:*** may not pull"
     assert unknown is not None
@@ -309,7 +308,7 @@ def test_an_order_is_written_as_novita_wants_it():
         entrypoint="/bin/sh",
         envs=(("A", "1"),),
     )
-    assert wire.create_request(replace(ORDER, template=template, gpu_num=2)) == {
+    assert novita_json.create_request(replace(ORDER, template=template, gpu_num=2)) == {
         "name": ORDER.name,
         "productId": "4090.16c62g",
         "gpuNum": 2,
@@ -327,7 +326,7 @@ def test_an_order_is_written_as_novita_wants_it():
 
 
 def test_what_an_order_does_not_say_is_left_out():
-    request = wire.create_request(
+    request = novita_json.create_request(
         replace(ORDER, billing_mode=BillingMode.ON_DEMAND, template=replace(ORDER.template, ports=()))
     )
     assert request["billingMode"] == "onDemand"
@@ -336,36 +335,40 @@ def test_what_an_order_does_not_say_is_left_out():
 
 def test_nobody_can_forge_the_tag_through_a_template():
     template = replace(ORDER.template, envs=(("GPUHERD_TAG", "somebody else's"),))
-    assert wire.create_request(replace(ORDER, template=template))["envs"] == [
+    assert novita_json.create_request(replace(ORDER, template=template))["envs"] == [
         {"key": "GPUHERD_TAG", "value": TAG}
     ]
 
 
 def test_a_variable_of_the_wish_is_redacted_in_pieces_whatever_it_is_called():
     template = replace(ORDER.template, envs=(("HARMLESS", "canary-of-a-variable"), ("OTHER", "x")))
-    secrets = wire.order_secrets(replace(ORDER, template=template, secret_envs=frozenset({"HARMLESS"})))
+    secrets = novita_json.order_secrets(
+        replace(ORDER, template=template, secret_envs=frozenset({"HARMLESS"}))
+    )
     assert secrets.redact("cannot use canary-of-a") == "cannot use ***"
-    assert "canary" in wire.order_secrets(replace(ORDER, template=template)).redact("cannot use canary-of-a")
+    assert "canary" in novita_json.order_secrets(replace(ORDER, template=template)).redact(
+        "cannot use canary-of-a"
+    )
 
 
 def test_the_least_cuda_version_is_asked_for():
     template = replace(ORDER.template, min_cuda_version="12.4")
-    assert wire.create_request(replace(ORDER, template=template))["minCudaVersion"] == "12.4"
-    read = wire.read_template(TEMPLATE | {"minCudaVersion": "12.1"})
+    assert novita_json.create_request(replace(ORDER, template=template))["minCudaVersion"] == "12.4"
+    read = novita_json.read_template(TEMPLATE | {"minCudaVersion": "12.1"})
     assert read is not None
     assert read.min_cuda_version == "12.1"
 
 
 def test_an_order_never_has_more_variables_than_are_allowed():
     template = replace(ORDER.template, envs=tuple((f"V{n}", "x") for n in range(100)))
-    assert len(wire.create_request(replace(ORDER, template=template))["envs"]) == 100
+    assert len(novita_json.create_request(replace(ORDER, template=template))["envs"]) == 100
 
 
 @given(st.dictionaries(st.sampled_from(sorted({*MACHINE, *TEMPLATE, *PRODUCT})), JSON))
 def test_rows_of_any_shape_are_read_or_passed_over(change):
-    machine = wire.read_machine(MACHINE | change)
-    template = wire.read_template(TEMPLATE | change)
-    offers = wire.read_offers([PRODUCT | change], REGIONS)
+    machine = novita_json.read_machine(MACHINE | change)
+    template = novita_json.read_template(TEMPLATE | change)
+    offers = novita_json.read_offers([PRODUCT | change], REGIONS)
     # Whatever came, it can be stored.
     for thing in (machine, template, *offers):
         json.dumps(str(thing)).encode("utf-8")
@@ -374,16 +377,16 @@ def test_rows_of_any_shape_are_read_or_passed_over(change):
 
 @given(JSON)
 def test_lists_of_anything_are_read(value):
-    wire.read_regions([value])
-    wire.read_offers([value], REGIONS)
-    wire.read_machine(value)
-    wire.read_template(value)
-    wire.read_registry_passwords([value])
-    wire.quoting_auth_ids([value])
+    novita_json.read_regions([value])
+    novita_json.read_offers([value], REGIONS)
+    novita_json.read_machine(value)
+    novita_json.read_template(value)
+    novita_json.read_registry_passwords([value])
+    novita_json.quoting_auth_ids([value])
 
 
 def test_a_list_may_be_missing_null_or_empty():
-    assert wire.rows({"data": []}, "data") == []
-    assert wire.rows({"data": None}, "data") == []
-    assert wire.rows({}, "data") is None
-    assert wire.rows({"data": {}}, "data") is None
+    assert novita_json.rows({"data": []}, "data") == []
+    assert novita_json.rows({"data": None}, "data") == []
+    assert novita_json.rows({}, "data") is None
+    assert novita_json.rows({"data": {}}, "data") is None

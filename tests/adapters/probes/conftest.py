@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.probes.prober import EgressProber
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import Resolver
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.egress.machine_probes import EgressProber
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.egress_port import Resolver
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, StubResolver
 from tests.support.fake_clock import FakeClock
 

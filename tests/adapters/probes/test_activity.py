@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.probes.activity import BODY_MAX_BYTES, EgressActivityProbe, read_answer
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.egress.machine_probes import ACTIVITY_BODY_MAX_BYTES, EgressActivityProbe, read_answer
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.endings.idleness import AppAnswer
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressReply
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.instance.idleness import AppAnswer
+from gpuherd.ports.egress_port import EgressReply
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, StubResolver
 from tests.adapters.probes.programs import program, says
 from tests.support.fake_clock import FakeClock
@@ -58,7 +58,7 @@ def test_any_other_status_says_nothing(status: int) -> None:
 def test_half_an_answer_says_nothing() -> None:
     body = json.dumps({"lastActiveAt": NOON.isoformat()}).encode()
     assert read_answer(reply(200, body, truncated=True)) == NOTHING
-    assert read_answer(reply(200, b"[" * BODY_MAX_BYTES)) == NOTHING
+    assert read_answer(reply(200, b"[" * ACTIVITY_BODY_MAX_BYTES)) == NOTHING
 
 
 async def test_the_application_is_asked_below_its_endpoint_through_the_guarded_client() -> None:

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.probes.addresses import UnusableAddress, host_and_port, host_of, url_of
+from gpuherd.adapters.egress.machine_probes import (
+    UnusableAddress,
+    host_and_port,
+    host_of,
+    url_of,
+)
 
 
 @pytest.mark.parametrize(

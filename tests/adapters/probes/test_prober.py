@@ -12,12 +12,17 @@ import pytest
 from aiohttp import web
 
 from gpuherd import __version__
-from gpuherd.adapters.probes.prober import PROBE_CONCURRENCY, PROBE_CONCURRENCY_PER_HOST, EgressProber
+from gpuherd.adapters.egress.machine_probes import PROBE_CONCURRENCY, PROBE_CONCURRENCY_PER_HOST, EgressProber
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.instance.health import BODY_MAX_BYTES, EndpointHealth, EndpointStatus, HealthCategory
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.instance.health import (
+    BODY_MAX_BYTES,
+    EndpointHealth,
+    EndpointStatus,
+    HealthCategory,
+    HealthCheck,
+)
+from gpuherd.ports.egress_port import EgressFailure, EgressReply, FailureCategory
 from gpuherd.simulator.api.replies import page_reply
 from tests.adapters.egress.doubles import Receiver, StubResolver
 from tests.adapters.probes.conftest import ProberMaker

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gpuherd.adapters.queue.engine import Engine
-from gpuherd.jobs.outcome import Done, Outcome
+from gpuherd.domain.job import Done, Outcome
 from tests.adapters.queue.queue_backends import SqlBackend
 from tests.support.fake_clock import FakeClock
 

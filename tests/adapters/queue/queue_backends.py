@@ -19,9 +19,10 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, table_changed_payload
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema import queue_table, tables
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.sql import rental_tables, service_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import queue_table
+from gpuherd.adapters.system_clock import SystemClock
 from tests.support.fake_clock import FakeClock
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class SqlBackend:
         """End a job's snooze as the store does, whether the job waits or runs."""
 
         def work(connection: sa.Connection) -> None:
-            job = tables.job
+            job = service_tables.job
             queue_id = connection.execute(sa.select(job.c.queue_id).where(job.c.id == job_id)).scalar_one()
             moved = sa.update(queue_table.queue).where(queue_table.queue.c.id == queue_id)
             connection.execute(moved.values(execute_after=self.now()))
@@ -87,7 +88,7 @@ class SqlBackend:
 
     async def clear_woken(self, job_id: str) -> None:
         """What the store does when a turn begins."""
-        statement = sa.update(tables.job).where(tables.job.c.id == job_id).values(woken=False)
+        statement = sa.update(service_tables.job).where(service_tables.job.c.id == job_id).values(woken=False)
         await self.database.write(lambda connection: connection.execute(statement).rowcount)
 
     async def rows(self) -> list[Any]:
@@ -111,7 +112,7 @@ class SqlBackend:
             )
             queue_id = connection.execute(row.returning(queue_table.queue.c.id)).scalar_one()
             connection.execute(
-                sa.insert(tables.job).values(
+                sa.insert(service_tables.job).values(
                     id=job_id,
                     kind=kind,
                     key=job_id,
@@ -173,7 +174,7 @@ def memory_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBackend]:
 @contextmanager
 def sqlite_backend(directory: Path) -> Iterator[SqliteBackend]:
     database = Database(f"sqlite:///{directory / 'gpuherd.db'}")
-    database.migrate_with(tables.metadata.create_all)
+    database.migrate_with(rental_tables.metadata.create_all)
     database.migrate_with(queue_table.queue_metadata.create_all)
     try:
         yield SqliteBackend(database, FakeClock())
@@ -186,7 +187,7 @@ async def postgres_backend(url: str) -> AsyncIterator[PostgresBackend]:
     repository = await PostgresRepository.open(url, SystemClock())
     await repository.ensure_schema()
     database = Database(url.replace("postgresql://", "postgresql+psycopg://"))
-    database.migrate_with(tables.metadata.create_all)
+    database.migrate_with(rental_tables.metadata.create_all)
     try:
         yield PostgresBackend(database, repository)
     finally:

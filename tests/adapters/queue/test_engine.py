@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.jobs.outcome import Done, Outcome, Snooze
+from gpuherd.domain.job import Done, Outcome, Snooze
 from tests.adapters.queue.engine_harness import done, running_engine, until
 from tests.adapters.queue.queue_backends import CountingDatabase, SqlBackend, SqliteBackend, T, Worker
 

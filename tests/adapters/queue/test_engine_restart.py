@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.queue.engine import CANCEL_LIMIT_S, STABLE_AFTER_S
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.jobs.outcome import Done, Outcome, Snooze
+from gpuherd.domain.job import Done, Outcome, Snooze
 from tests.adapters.queue.engine_harness import EngineHarness, done, running_engine, until
 from tests.adapters.queue.queue_backends import PostgresBackend, SqliteBackend, Worker
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from gpuherd.adapters.queue.engine import CANCEL_LIMIT_S
-from gpuherd.jobs.outcome import Done, Outcome
+from gpuherd.domain.job import Done, Outcome
 from tests.adapters.queue.engine_harness import EngineHarness, done, running_engine, until
 from tests.adapters.queue.queue_backends import SqlBackend, Worker
 

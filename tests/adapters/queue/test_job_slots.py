@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gpuherd.adapters.queue.job_slots import REQUEUE_NOW, JobSlots
-from gpuherd.jobs.outcome import Done, Outcome
+from gpuherd.domain.job import Done, Outcome
 
 
 class Bench:

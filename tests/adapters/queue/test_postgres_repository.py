@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, PGQUEUER_SETTINGS
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from tests.adapters.queue.engine_harness import until
 from tests.adapters.queue.queue_backends import PostgresBackend, Worker
 

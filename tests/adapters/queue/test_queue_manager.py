@@ -9,8 +9,8 @@ from pgqueuer.domain.types import HealthCheckId
 from pgqueuer.ports.driver import NotifyCallback
 
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.clock import Clock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.ports.clock_port import Clock
 from tests.adapters.queue.engine_harness import done, running_engine
 from tests.adapters.queue.queue_backends import SqliteBackend
 

@@ -18,8 +18,7 @@ from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
 from gpuherd.adapters.queue.sqlite_dequeue import SORT_LIMIT
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.queue.sqlite_rows import from_micros, to_micros
-from gpuherd.adapters.sql.engine import columns
-from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql import service_tables, sql_types
 from tests.adapters.queue.queue_backends import CountingDatabase, SqliteBackend, Worker
 
 HOUR = timedelta(hours=1)
@@ -101,7 +100,7 @@ async def test_a_woken_job_is_retried_at_once(sqlite: SqliteBackend) -> None:
     for job in jobs:
         await sqlite.repository.retry_job(job, HOUR, None)
     assert await Worker(sqlite).take_names() == ["woken"]
-    woken = sa.select(tables.job.c.woken).where(tables.job.c.id == "woken")
+    woken = sa.select(service_tables.job.c.woken).where(service_tables.job.c.id == "woken")
     # Whether it was woken is the store's to forget, when the next turn begins.
     assert await sqlite.database.read(lambda connection: connection.execute(woken).scalar_one())
 
@@ -237,4 +236,4 @@ async def test_every_due_job_is_taken_once_and_in_order(
 @given(st.datetimes(timezones=st.just(from_micros(0).tzinfo)))
 def test_times_survive_the_table(moment: Any) -> None:
     assert from_micros(to_micros(moment)) == moment
-    assert to_micros(moment) == columns.to_micros(moment)
+    assert to_micros(moment) == sql_types.to_micros(moment)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.domain.errors import SecretsKeyMissing, SecretUnreadable
+from gpuherd.domain.secret import Secret
 
 KEY, OTHER = Secret("k" * 32), Secret("o" * 32)
 

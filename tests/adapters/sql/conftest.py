@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.database import Database
 from tests.support.sql.databases import sqlalchemy_url
 from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 

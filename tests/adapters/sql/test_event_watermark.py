@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.event_watermark import GapTracker, InFlightWriters
+from gpuherd.adapters.stores.event_store import GapTracker, InFlightWriters
 
 COMMIT, UNDO, WRITE, LOOK, LISTEN = "commit", "undo", "write", "look", "listen"
 STEPS = st.lists(

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gpuherd.adapters.tracing.otel_tracer import OtelTracer
+from gpuherd.adapters.otel_tracer import OtelTracer
 from gpuherd.adapters.tracing.otlp_encoder import OtlpEncoder
 from gpuherd.adapters.tracing.queued_span import QueuedSpan, SpanRef
 from gpuherd.adapters.tracing.span_queue import SpanQueue
-from gpuherd.clock import Clock
-from gpuherd.domain.tracing.span import Attribute
-from gpuherd.domain.tracing.trace_ids import trace_id_of
+from gpuherd.domain.trace_spans import Attribute, trace_id_of
+from gpuherd.ports.clock_port import Clock
 
 
 @dataclass(frozen=True)

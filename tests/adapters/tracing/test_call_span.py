@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuherd.adapters.novita.call_span import call_span
-from gpuherd.adapters.novita.transport import CallRecord
-from gpuherd.domain.tracing.span import SpanKind
+from gpuherd.adapters.novita.novita_transport import CallRecord, call_span
+from gpuherd.domain.trace_spans import SpanKind
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 

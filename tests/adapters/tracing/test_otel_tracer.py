@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpuherd.adapters.tracing import otel_tracer
-from gpuherd.adapters.tracing.otel_tracer import PARTS_MAX, STEPS
-from gpuherd.domain.tracing.span import EndedSpan, Trace
-from gpuherd.ports.tracing.tracer import DROPPED
+from gpuherd.adapters import otel_tracer
+from gpuherd.adapters.otel_tracer import PARTS_MAX, STEPS
+from gpuherd.domain.trace_spans import EndedSpan, Trace
+from gpuherd.ports.telemetry_port import DROPPED
 from tests.adapters.tracing.exported import TracingProcess, names, one
 from tests.support.builders import an_instance
 from tests.support.fake_clock import FakeClock

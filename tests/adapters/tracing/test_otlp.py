@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.tracing.trace_ids import root_span_id_of, trace_id_of
+from gpuherd.domain.trace_spans import root_span_id_of, trace_id_of
 from tests.scenarios.conftest import hooks, novita
 from tests.support.processes.collector import collector
 from tests.support.processes.services import Novita, Receiver, Server

@@ -11,8 +11,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from gpuherd import __version__
 from gpuherd.adapters.tracing.otlp_encoder import OtlpEncoder
 from gpuherd.adapters.tracing.queued_span import Place, QueuedSpan, SpanRef
-from gpuherd.domain.tracing.span import EndedSpan, SpanKind, Trace
-from gpuherd.domain.tracing.trace_ids import root_span_id_of, single_span_id_of, trace_id_of
+from gpuherd.domain.trace_spans import (
+    EndedSpan,
+    SpanKind,
+    Trace,
+    root_span_id_of,
+    single_span_id_of,
+    trace_id_of,
+)
 from tests.adapters.tracing.exported import ExportedSpan, read
 
 NOW = datetime(2026, 11, 17, 10, 0, 0, 123_456, tzinfo=UTC)

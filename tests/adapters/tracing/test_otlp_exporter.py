@@ -13,7 +13,7 @@ from aiohttp import web
 from gpuherd.adapters.tracing.otlp import OtlpExporter
 from gpuherd.adapters.tracing.otlp_encoder import OtlpEncoder
 from gpuherd.adapters.tracing.queued_span import QueuedSpan
-from gpuherd.domain.tracing.span import EndedSpan, Trace
+from gpuherd.domain.trace_spans import EndedSpan, Trace
 from tests.adapters.tracing.exported import read
 from tests.support.processes.services import taking_posts
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.adapters.tracing import otel_tracer, traced_leases
-from gpuherd.adapters.tracing.otel_tracer import STEPS
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.adapters import otel_tracer
+from gpuherd.adapters import otel_tracer as traced_leases
+from gpuherd.adapters.otel_tracer import STEPS
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.tracing.rental_spans import CODE, INSTANCE_ID, OUTCOME
-from gpuherd.domain.tracing.trace_ids import root_span_id_of, trace_id_of
+from gpuherd.domain.trace_spans import CODE, INSTANCE_ID, OUTCOME, root_span_id_of, trace_id_of
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

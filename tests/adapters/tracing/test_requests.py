@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gpuherd.bootstrap.application import build_application
+from gpuherd.bootstrap.service_lifecycle import build_application
 from tests.adapters.tracing.exported import TracingProcess, names, one
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.herd import Herd

@@ -10,8 +10,8 @@ import pytest
 
 from gpuherd.adapters.tracing.queued_span import QueuedSpan
 from gpuherd.adapters.tracing.span_queue import BATCH_MAX, SpanQueue
-from gpuherd.domain.tracing.span import EndedSpan, Trace
-from gpuherd.ports.tracing.tracer import DROPPED, SENT
+from gpuherd.domain.trace_spans import EndedSpan, Trace
+from gpuherd.ports.telemetry_port import DROPPED, SENT
 
 NEVER = 86_400.0
 NOW = datetime(2026, 11, 17, tzinfo=UTC)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.adapters.tracing import traced_leases
-from gpuherd.adapters.tracing.traced_leases import TracedLeases
+from gpuherd.adapters import otel_tracer
+from gpuherd.adapters.otel_tracer import TracedLeases
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance.instance import Status
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.adapters.tracing.exported import TracingProcess
 from tests.support.builders import an_instance
 from tests.support.fake_clock import FakeClock
@@ -50,7 +50,7 @@ async def test_what_is_saved_is_saved_whatever_is_wrong_with_its_spans(
 
     traces, inner = TracingProcess(clock), Leases()
     leases = TracedLeases(inner, traces.tracer, clock)
-    monkeypatch.setattr(traced_leases, broken, fail)
+    monkeypatch.setattr(otel_tracer, broken, fail)
     leased = await leases.acquire(BOOTING.id, None)
     assert leased is not None
     assert (await leases.save(leased, Change(READY))).instance == READY

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuherd.adapters.tracing.traced_leases import TracedLeases
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.http.middleware.tracing import TracingMiddleware
+from gpuherd.adapters.otel_tracer import TracedLeases
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.http.request_middleware import TracingMiddleware
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.jobs.traced_handler import TracedHandler
+from gpuherd.usecases.service.run_jobs import TracedHandler
 from tests.adapters.tracing.exported import TracingProcess
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

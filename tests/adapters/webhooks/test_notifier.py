@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from gpuherd import __version__
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.domain.notifications.kind import EndpointKind
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, WebhookEndpoint
+from gpuherd.ports.webhook_port import DeliveryResult
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver
 from tests.adapters.webhooks.test_sender import answer, headers_of
 from tests.domain.notifications.hostile_words import HOSTILE_WORDS

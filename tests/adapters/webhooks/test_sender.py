@@ -9,14 +9,14 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gpuherd import __version__
-from gpuherd.adapters.egress.client import SsrfSafeClient
-from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.domain.webhooks.signing import Signer
-from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
+from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import Signer
+from gpuherd.ports.egress_port import EgressFailure, EgressReply, FailureCategory
+from gpuherd.ports.webhook_port import DeliveryResult
 from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver
 from tests.support.fake_clock import FakeClock
 

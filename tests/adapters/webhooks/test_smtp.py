@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.webhooks import smtp
-from gpuherd.adapters.webhooks.smtp import SmtpMailer
-from gpuherd.domain.notifications.mail import MailText, mail_text
-from gpuherd.domain.notifications.notice import notice_of
-from gpuherd.domain.notifications.smtp_server import MailSecurity, SmtpServer
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.adapters.egress import smtp_client
+from gpuherd.adapters.egress.smtp_client import SmtpMailer
+from gpuherd.domain.webhooks.people_message import MailText, mail_text, notice_of
+from gpuherd.domain.webhooks.webhook_endpoint import MailSecurity, SmtpServer
+from gpuherd.ports.webhook_port import DeliveryResult
 from tests.domain.notifications.hostile_words import HOSTILE_WORDS
 from tests.domain.notifications.test_notice import event
 from tests.support.fake_clock import FakeClock
@@ -171,12 +170,12 @@ async def test_nobody_at_the_port_is_a_refusal(mailer_of: MakeMailer) -> None:
 async def test_a_server_that_falls_silent_is_left_within_the_time_for_the_whole(
     verb: str, category: str, mailer_of: MakeMailer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(smtp, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(smtp_client, "TIMEOUT_S", 0.2)
     async with MailServer(replies={verb: b" silence"}) as server:
         mailer = mailer_of(server.server)
         assert (await send(mailer)).category == category
         # The threads are free again: they were not left to their own, longer time.
-        async with asyncio.timeout(smtp.STEP_TIMEOUT_S / 2):
+        async with asyncio.timeout(smtp_client.STEP_TIMEOUT_S / 2):
             await asyncio.to_thread(mailer._threads.shutdown, wait=True)
 
 

@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 
 import httpx
 
-from gpuherd.client import AsyncGpuherd, Gpuherd, NewKey, NewSecret
+from gpuherd.client.access_resources import NewKey, NewSecret
+from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_transport import Reply, Request
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.contract.codec.model import Model, readers
 from tests.support.fake_clock import FakeClock
 

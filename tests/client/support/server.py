@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpuherd.client import AsyncGpuherd, ConnectionFailed, Gpuherd
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import ConnectionFailed
 from gpuherd.client.client_transport import Reply, Request
+from gpuherd.client.sync_client import Gpuherd
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 KEY = "ghk_canary_key_of_the_client"

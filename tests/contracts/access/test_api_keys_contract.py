@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
-from gpuherd.domain.access.audit import AuditRecord, first_broken_entry
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
+from gpuherd.adapters.sql import rental_tables, service_tables
+from gpuherd.domain.api_key import ApiKey, Caller, Limits, Scope
+from gpuherd.domain.audit import AuditRecord, first_broken_entry
 from gpuherd.domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -23,14 +21,15 @@ from gpuherd.domain.errors import (
     StaleWrite,
     StoreUnavailable,
 )
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.operation import OperationKind, requested
 from gpuherd.domain.instance.quota import usage_of
-from gpuherd.ports.access import IdempotencyClaim, StoredReply
-from gpuherd.ports.instances import Change, InstanceQuery
-from gpuherd.ports.jobs import JobQuery
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.webhooks.webhook_signing import KeyWebhookSecret
+from gpuherd.ports.access_port import IdempotencyClaim, StoredReply
+from gpuherd.ports.instance_port import Change, InstanceQuery
+from gpuherd.ports.job_port import JobQuery
 from tests.support.builders import (
     a_reconcile_job,
     a_running_instance,
@@ -170,7 +169,7 @@ class TestAudit:
         assert (len(found), set(found)) == (len(expected), expected)
 
     @pytest.mark.parametrize(
-        "statement", [sa.delete(tables.audit), sa.update(tables.audit).values(actor="x")]
+        "statement", [sa.delete(service_tables.audit), sa.update(service_tables.audit).values(actor="x")]
     )
     async def test_the_database_itself_refuses_to_change_the_log(self, store: Store, statement: Any) -> None:
         await store.audit.append(a_deed())
@@ -282,7 +281,7 @@ class TestQuota:
         answers = await all_at_once(50, lambda n: both[n % 2].instances.add(self.wanting(n + 1)))
         assert sum(isinstance(it, Instance) for it in answers) == 10
         assert sum(isinstance(it, QuotaExceeded) for it in answers) == 40
-        assert len(await store.rows(tables.instance)) == 10
+        assert len(await store.rows(rental_tables.instance)) == 10
 
     async def test_other_owners_and_what_has_ended_do_not_count(self, store: Store) -> None:
         await store.instances.add(self.wanting(1, "bob", gpu_num=8))
@@ -350,14 +349,17 @@ class TestRetention:
         await store.audit.append(a_deed(1))
         assert await store.retention.prune_instances(START + MINUTE) == 1
         left = await store.everything()
-        assert {row.id for row in await store.rows(tables.instance)} == {instance_id(2), instance_id(3)}
+        assert {row.id for row in await store.rows(rental_tables.instance)} == {
+            instance_id(2),
+            instance_id(3),
+        }
         for table in ("event", "operation", "instance_label", "attempt", "claim"):
             assert instance_id(1) not in repr(left[table]), table
         assert await chain(store) == ["after 1"]
 
     async def test_what_is_not_at_rest_stays(self, store: Store) -> None:
         await self.old(store, 1, deleted_at=START)
-        await store.run(sa.update(tables.instance).values(settled=False))
+        await store.run(sa.update(rental_tables.instance).values(settled=False))
         assert await store.retention.prune_instances(START + WEEK) == 0
 
     async def test_what_may_still_have_a_machine_stays(self, store: Store) -> None:
@@ -376,7 +378,7 @@ class TestRetention:
         await self.old(store, 3, deleted_at=START)
         assert await store.retention.prune_failed_instances(START) == 0
         assert await store.retention.prune_failed_instances(START + MINUTE) == 2
-        assert {row.id for row in await store.rows(tables.instance)} == {instance_id(3)}
+        assert {row.id for row in await store.rows(rental_tables.instance)} == {instance_id(3)}
 
     @pytest.mark.parametrize(
         "evidence", ["attempt", "its machine", "a machine with its tag", "orphan", "unsettled"]
@@ -395,14 +397,14 @@ class TestRetention:
             case "attempt":
                 await store.instances.update(Change(it, attempt=an_attempt(1, state=AttemptState.UNKNOWN)))
             case "its machine":
-                await store.run(sa.insert(tables.sighting).values(cloud_id="m-1", **seen))
+                await store.run(sa.insert(rental_tables.sighting).values(cloud_id="m-1", **seen))
             case "a machine with its tag":
                 values = {"cloud_id": "m-9", "tag": "t", "tagged_instance_id": it.id, **seen}
-                await store.run(sa.insert(tables.sighting).values(**values))
+                await store.run(sa.insert(rental_tables.sighting).values(**values))
             case "orphan":
-                await store.run(sa.insert(tables.orphan).values(cloud_id="m-1", doc="{}", **line))
+                await store.run(sa.insert(rental_tables.orphan).values(cloud_id="m-1", doc="{}", **line))
             case "unsettled":
-                await store.run(sa.update(tables.instance).values(settled=False))
+                await store.run(sa.update(rental_tables.instance).values(settled=False))
         assert await store.retention.prune_failed_instances(START + WEEK) == 0
 
     async def test_hundreds_are_forgotten_in_parts(self, store: Store) -> None:
@@ -416,5 +418,5 @@ class TestRetention:
         await store_clock.advance(60)
         await store.claims.begin(replace(CLAIM, key="three"))
         assert await store.retention.prune_claims(START + MINUTE) == 2
-        assert [row.key for row in await store.rows(tables.claim)] == ["three"]
+        assert [row.key for row in await store.rows(rental_tables.claim)] == ["three"]
         assert await store.instances.claimed(CLAIM) is None

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.access.audit import append_audit_record
-from gpuherd.adapters.sql.schema.tables import instance
-from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.sql.rental_tables import instance
+from gpuherd.adapters.stores.audit_store import append_audit_record
+from gpuherd.domain.audit import AuditRecord
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 from tests.support.memory.store import MemoryStore

@@ -7,11 +7,16 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.access import audit as audit_module
-from gpuherd.adapters.sql.schema.tables import audit, audit_anchor
-from gpuherd.domain.access.audit import NO_HASH, PRUNE_ACTION, AuditRecord, first_broken_entry
+from gpuherd.adapters.sql.service_tables import audit, audit_anchor
+from gpuherd.adapters.stores import audit_store
+from gpuherd.domain.audit import (
+    NO_HASH,
+    PRUNE_ACTION,
+    AuditRecord,
+    first_broken_entry,
+)
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.access import AuditPage, AuditPruning
+from gpuherd.ports.access_port import AuditPage, AuditPruning
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store
 
@@ -86,7 +91,7 @@ async def test_the_newest_entry_stays_for_the_next_to_be_chained_to(store: Store
 
 
 async def test_many_are_pruned_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "PRUNED_AT_ONCE", 3)
+    monkeypatch.setattr(audit_store, "PRUNED_AT_ONCE", 3)
     await filled(store)
     assert await store.retention.prune_audit(START + 8 * DAY, NOW) == AuditPruning(8)
     assert await broken_at(store) is None

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from gpuherd.domain.errors import IdempotencyKeyReused
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import Change
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_delivery, a_reconcile_job, an_event, an_instance, instance_id
 from tests.support.sql.databases import Store, all_at_once
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.access.named_secret import NamedSecret
+from gpuherd.adapters.stores.access_store import SqlNamedSecrets
+from gpuherd.domain.api_key import ADMIN
+from gpuherd.domain.secret import NamedSecret
 from tests.contracts.conftest import MEMORY
 from tests.support.fake_clock import START
 

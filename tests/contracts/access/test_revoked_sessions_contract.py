@@ -8,13 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.access.caller import Caller
-from gpuherd.ports.access import RevokedSessions
+from gpuherd.adapters.sql import service_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.access_store import SqlRevokedSessions
+from gpuherd.domain.api_key import Caller, Scope
+from gpuherd.domain.audit import AuditRecord
+from gpuherd.ports.access_port import RevokedSessions
 from tests.contracts.conftest import MEMORY
 from tests.support.fake_clock import START
 from tests.support.memory.revoked_sessions import MemoryRevokedSessions
@@ -95,5 +94,5 @@ async def test_one_that_would_be_over_anyway_is_forgotten(store: Store) -> None:
     for n in (1, 2, 3):
         await store.ended_sessions.add(f"ses_{n}", START + n * HOUR, leaving(n))
     assert await store.retention.prune_sessions(START + 2 * HOUR) == 1
-    assert {row.id for row in await store.rows(tables.ended_session)} == {"ses_2", "ses_3"}
+    assert {row.id for row in await store.rows(service_tables.ended_session)} == {"ses_2", "ses_3"}
     assert await audit_records(store) == ["1", "2", "3"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.budgets.sums import promised_of, spending_of
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.domain.budgets.budget import BudgetScope, ScopeKind
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.budget_store import promised_of, spending_of
+from gpuherd.domain.money.budget import BudgetScope, ScopeKind
 from tests.support.budgets import a_budget
 from tests.support.fake_clock import START
 

@@ -11,27 +11,38 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.budgets.budget import AtLimit, Budget, BudgetScope, ScopeKind
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.budgets.spending import BudgetRules, Demand
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter.of_instance import subject_of_instance
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
-from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.endings.lease_term import term_of
-from gpuherd.domain.endings.terms import Lease, Terms
+from gpuherd.adapters.sql import rental_tables, service_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.domain.api_key import ADMIN
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import BudgetExhausted, Conflict, InvalidRequest, NotFound, StaleWrite
-from gpuherd.domain.instance.events import Event
-from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.ports.events import AccountEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import OutboxEntries
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.instance_state import VANISHED
+from gpuherd.domain.instance.lease import Lease, Terms, term_of
+from gpuherd.domain.instance.operation import Failure
+from gpuherd.domain.money.budget import (
+    AtLimit,
+    Budget,
+    BudgetRules,
+    BudgetScope,
+    Demand,
+    ScopeKind,
+)
+from gpuherd.domain.money.meter_reading import subject_of_instance
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    CostSubject,
+    Edge,
+    PriceSource,
+    Rate,
+    nano_usd,
+)
+from gpuherd.ports.event_port import AccountEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.webhook_port import OutboxEntries
 from tests.support.budgets import USD
 from tests.support.budgets import a_budget as budget_at
 from tests.support.builders import a_running_instance, an_instance, instance_id
@@ -138,7 +149,7 @@ class TestKeeping:
         await store.budgets.save(a_budget(told=(50,)), [told])
         with pytest.raises(StaleWrite):
             await store.budgets.save(a_budget(told=(50,)), [told])
-        assert len(await store.rows(tables.event)) == 1
+        assert len(await store.rows(rental_tables.event)) == 1
 
     async def test_what_was_removed_is_gone(self, store: Store) -> None:
         await store.budgets.add(a_budget(), deed())
@@ -150,7 +161,7 @@ class TestKeeping:
             await store.budgets.remove("bud_1", deed("budget.delete"))
         with pytest.raises(StaleWrite):
             await store.budgets.save(a_budget())
-        assert len(await store.rows(tables.audit)) == 2
+        assert len(await store.rows(service_tables.audit)) == 2
 
 
 class TestSpending:
@@ -205,7 +216,7 @@ class TestAccept:
         answers = await all_at_once(50, lambda n: three[n % 3].instances.add(wanting(n + 1)))
         assert sum(isinstance(it, Instance) for it in answers) == 10
         assert sum(isinstance(it, BudgetExhausted) for it in answers) == 40
-        assert len(await store.rows(tables.instance)) == 10
+        assert len(await store.rows(rental_tables.instance)) == 10
 
     async def test_what_is_billed_counts_with_what_it_has_cost(self, store: Store) -> None:
         await store.budgets.add(a_budget(amount=USD * 22 // 100), deed())

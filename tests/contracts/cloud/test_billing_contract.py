@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from gpuherd.adapters.novita.billing import NovitaBilling
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.costs.bill import BillCategory
+from gpuherd.adapters.novita.novita_billing import NovitaBilling
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.errors import CloudUnavailable, KeyRefused
-from gpuherd.ports.costs import ProviderBilling
+from gpuherd.domain.money.bill import BillCategory
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.costs_port import ProviderBilling
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.cloud_identity import ClaimedCloud, claim_cloud, unbind_cloud
-from gpuherd.adapters.sql.schema.replica_tables import replica
-from gpuherd.adapters.sql.schema.tables import installation, instance, orphan
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.identity import SIMULATOR, CloudClaim, CloudIdentity, account_flag
+from gpuherd.adapters.sql.rental_tables import installation, instance, orphan
+from gpuherd.adapters.sql.service_tables import replica
+from gpuherd.adapters.stores.installation_store import ClaimedCloud, claim_cloud, unbind_cloud
+from gpuherd.domain.cloud.account_identity import (
+    SIMULATOR,
+    CloudClaim,
+    CloudIdentity,
+    account_flag,
+)
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.ports.instances import Change
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import an_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import Store, sqlalchemy_url

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.novita.images import NovitaImages
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.images import CredentialOrder, TemplateDraft
+from gpuherd.adapters.novita.novita_images import NovitaImages
+from gpuherd.domain.cloud.template import CredentialOrder, TemplateDraft
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable, Conflict, NotFound, OutcomeUnknown
+from gpuherd.domain.secret import Secret
 from tests.adapters.novita.builders import open_transport
 from tests.adapters.novita.raw_server import http, in_turn, raw_server, saying
 

@@ -9,10 +9,16 @@ from random import Random
 
 import pytest
 
-from gpuherd.adapters.novita.images import NovitaPrewarms
-from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmProduct, PrewarmQuota, PrewarmState
+from gpuherd.adapters.novita.novita_images import NovitaPrewarms
+from gpuherd.domain.cloud.template import (
+    Prewarm,
+    PrewarmOrder,
+    PrewarmProduct,
+    PrewarmQuota,
+    PrewarmState,
+)
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable, KeyRefused, NotFound, OutcomeUnknown
-from gpuherd.ports.cloud import ImagePrewarms
+from gpuherd.ports.cloud_port import ImagePrewarms
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.cloud import SimulatedCloud

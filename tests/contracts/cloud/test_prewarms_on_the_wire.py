@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.novita.images import NovitaPrewarms
-from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmProduct, PrewarmState
+from gpuherd.adapters.novita.novita_images import NovitaPrewarms
+from gpuherd.domain.cloud.template import (
+    Prewarm,
+    PrewarmOrder,
+    PrewarmProduct,
+    PrewarmState,
+)
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable, OutcomeUnknown
 from tests.adapters.novita.builders import open_transport
 from tests.adapters.novita.raw_server import http, raw_server, saying

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from gpuherd.adapters.novita.metrics import NovitaMetrics
-from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.endings.idleness import asked_span, use_of
-from gpuherd.domain.endings.terms import Idleness
+from gpuherd.adapters.novita.novita_billing import NovitaMetrics
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.errors import CloudUnavailable, MachineGone, RateLimited
-from gpuherd.ports.use import UseMetrics
+from gpuherd.domain.instance.idleness import asked_span, use_of
+from gpuherd.domain.instance.lease import Idleness
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.egress_port import UseMetrics
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest

@@ -10,11 +10,23 @@ from decimal import Decimal
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.period import Period
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
-from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.ports.costs import BilledDay, CostGroup, CostQuery, CostReport, GroupBy
+from gpuherd.domain.money.period import Period
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    CostSubject,
+    Edge,
+    PriceSource,
+    Rate,
+    nano_usd,
+)
+from gpuherd.ports.costs_port import (
+    BilledDay,
+    CostGroup,
+    CostQuery,
+    CostReport,
+    GroupBy,
+)
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.schema import cost_tables
-from gpuherd.domain.costs.span import CostKind
-from gpuherd.ports.costs import BilledDay
+from gpuherd.adapters.sql import ledger_tables
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.ports.costs_port import BilledDay
 from tests.contracts.conftest import MEMORY
 from tests.contracts.costs.test_costs_contract import NOON, SUBJECTS, USD, report, span
 
@@ -33,10 +33,10 @@ async def test_spans_days_bills_and_subjects_go_together(kept):
     assert [it.kind for it in await kept.costs.spans_of("inst_bob")] == [CostKind.GPU]
     found = await report(kept)
     assert found.waste.unbound == USD
-    keys = {row.key for row in await kept.rows(cost_tables.ledger_subject)}
+    keys = {row.key for row in await kept.rows(ledger_tables.ledger_subject)}
     assert keys == {"inst_bob", "machine m-other"}
-    assert {row.owner for row in await kept.rows(cost_tables.cost_centre)} == {"key-bob", None}
-    assert {row.value for row in await kept.rows(cost_tables.ledger_label)} == {"blue", "x"}
+    assert {row.owner for row in await kept.rows(ledger_tables.cost_centre)} == {"key-bob", None}
+    assert {row.value for row in await kept.rows(ledger_tables.ledger_label)} == {"blue", "x"}
 
 
 @pytest.mark.proves("L8")

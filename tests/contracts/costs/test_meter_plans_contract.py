@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.costs.meters import read_meter_state
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.cost_tables import meter
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.ledger_tables import meter
+from gpuherd.adapters.stores.meter_writes import read_meter_state
 from tests.support.fake_clock import START
 
 SPANS = 2000

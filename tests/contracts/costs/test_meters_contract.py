@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.adapters.sql.engine.chunks import PARAMETERS_MAX
+from gpuherd.adapters.sql.database import PARAMETERS_MAX
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter.metering import Metering
-from gpuherd.domain.costs.meter.reading import ListTimes
-from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.costs.period import Period
-from gpuherd.domain.costs.span import Edge, PriceSource
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import OnFailure, Status
-from gpuherd.ports.costs import CostQuery, GroupBy
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance import instance_event
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.money.meter import Metering
+from gpuherd.domain.money.meter_reading import ListTimes, Tariff
+from gpuherd.domain.money.period import Period
+from gpuherd.domain.money.usage_span import Edge, PriceSource, nano_usd
+from gpuherd.ports.costs_port import CostQuery, GroupBy
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import (
     a_list,
     a_machine,
@@ -124,7 +123,7 @@ async def test_an_instance_that_gets_its_machine_later_gets_its_spans_too(store)
     await see(store, 2, stopped, known=[running])
     await see(store, 3, running, known=[stopped])
     adopted = replace(a_running_instance(1), cloud_id="machine-1")
-    event = an_event(1, type=events.ADOPTED)
+    event = an_event(1, type=instance_event.ADOPTED)
     await store.instances.add(Change(adopted, events=(event,)))
     assert len(await store.costs.spans_of(instance_id(1))) == 2
     (found,) = await store.costs.open_spans()
@@ -171,7 +170,7 @@ async def test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_
     assert (settled.amount, settled.rate) == (ended.cost(START), 0)
     # That a list has shown it is on record, so nothing is stated for it a second time.
     known = await store.instances.get(instance_id(1))
-    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    deleted = an_event(1, sequence=known.sequence + 1, type=instance_event.DELETED)
     await store.instances.update(Change(replace(known, status=Status.DELETED), events=(deleted,)))
     assert len(await store.costs.spans_of(instance_id(1))) == 1
 
@@ -181,7 +180,7 @@ async def test_what_no_list_has_shown_of_a_machine_that_is_gone_is_in_doubt(stor
     gone = replace(a_running_instance(1), cloud_id="machine-1", status=Status.DELETED)
     await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=bound))
     known = await store.instances.get(instance_id(1))
-    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    deleted = an_event(1, sequence=known.sequence + 1, type=instance_event.DELETED)
     await store.instances.update(Change(replace(gone, version=known.version), events=(deleted,)))
     (span,) = await store.costs.spans_of(instance_id(1))
     assert span.began == span.ended == Edge(START - MINUTE, START)
@@ -195,7 +194,7 @@ async def test_what_no_list_has_shown_is_in_doubt_since_its_call_although_the_cl
     call = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=sent.at, sent_reading=sent)
     await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=call))
     known = await store.instances.get(instance_id(1))
-    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    deleted = an_event(1, sequence=known.sequence + 1, type=instance_event.DELETED)
     reading = ClockReading(START, timedelta(seconds=10), "boot")
     gone = replace(known, status=Status.DELETED)
     await store.instances.update(Change(gone, events=(deleted,), reading=reading))
@@ -208,7 +207,7 @@ async def test_a_machine_that_no_list_has_shown_is_in_doubt_until_its_removal_is
     await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=bound))
     known = await store.instances.get(instance_id(1))
     failed = replace(known, status=Status.FAILED, on_failure=OnFailure.DELETE, ready_at=None, releasing=True)
-    event = an_event(1, sequence=known.sequence + 1, type=events.FAILED)
+    event = an_event(1, sequence=known.sequence + 1, type=instance_event.FAILED)
     await store.instances.update(Change(failed, events=(event,)))
     # It is still there, and costs.
     assert await store.costs.spans_of(instance_id(1)) == []

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpuherd.domain.cloud.capacity_line import OfferRest
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
-from gpuherd.domain.instance.capacity_line import OfferRest
-from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.instance import Goal, Instance, Status, Waiting, WaitingFor
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.tables import instance
-from gpuherd.domain.budgets.budget import AtLimit, BudgetScope, ScopeKind
-from gpuherd.domain.endings.idleness import UseWatch
-from gpuherd.domain.endings.lease_term import term_of
-from gpuherd.domain.endings.terms import Idleness, Lease, Terms
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.rental_tables import instance
 from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance.idleness import UseWatch
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.lease import Idleness, Lease, Terms, term_of
+from gpuherd.domain.money.budget import AtLimit, BudgetScope, ScopeKind
+from gpuherd.ports.instance_port import Change
 from tests.support.budgets import a_budget
 from tests.support.builders import a_running_instance, instance_id
 from tests.support.fake_clock import START as NOW

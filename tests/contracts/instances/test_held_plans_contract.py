@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.plans.held_plan import HELD_FOR, HeldPlan
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import Change
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.plan import HELD_FOR, HeldPlan
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.instance_port import Change
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store, all_at_once
@@ -22,7 +22,7 @@ PLAN = HeldPlan("plan_1", "ada", '{"name": "job"}', Decimal("0.358333333"), STAR
 IN_SQL = pytest.mark.parametrize(
     "database_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-OF_PLAN = LaunchRequest("job", Wish("RTX 4090 24GB", "101"), plan=PLAN).claims
+OF_PLAN = LaunchRequest("job", LaunchSpec("RTX 4090 24GB", "101"), plan=PLAN).claims
 
 
 @IN_SQL

@@ -9,8 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.instance.instance import Instance, Status, Wish
-from gpuherd.ports.instances import Change, InstanceQuery
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.ports.instance_port import Change, InstanceQuery
 from tests.support.builders import (
     PRODUCT,
     a_delivery,
@@ -226,10 +227,10 @@ class TestReadyTimes:
         assert await store.instances.ready_times_s("A100") == []
 
     async def test_they_are_of_what_was_rented_however_it_was_wished_for(self, store: Store) -> None:
-        at_first = a_running_instance(2, wish=Wish("4090", "101"), rental=None, ready_at=None)
-        rented = a_running_instance(2, wish=Wish("4090", "101"), ready_at=START + timedelta(seconds=5))
-        adopted = a_running_instance(3, wish=Wish(PRODUCT, "101"), rental=None)
-        await add(store, a_running_instance(1, wish=Wish("4090", "101")), at_first, adopted)
+        at_first = a_running_instance(2, wish=LaunchSpec("4090", "101"), rental=None, ready_at=None)
+        rented = a_running_instance(2, wish=LaunchSpec("4090", "101"), ready_at=START + timedelta(seconds=5))
+        adopted = a_running_instance(3, wish=LaunchSpec(PRODUCT, "101"), rental=None)
+        await add(store, a_running_instance(1, wish=LaunchSpec("4090", "101")), at_first, adopted)
         leased = await store.instance_leases.acquire(at_first.id, None)
         assert leased is not None
         await store.instance_leases.save(leased, Change(rented))

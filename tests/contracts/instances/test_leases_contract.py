@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.instances.leases import LEASE_TERM
-from gpuherd.adapters.sql.mapping.instances import attempt_row
-from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql import rental_tables, service_tables
+from gpuherd.adapters.stores.instance_locks import LEASE_TERM
+from gpuherd.adapters.stores.row_codec import attempt_row
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, OPEN_STATES, AttemptState
 from gpuherd.domain.instance.instance import Status
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.domain.instance.rent_attempt import ATTEMPTS_KEPT, OPEN_STATES, AttemptState
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -155,9 +155,9 @@ class TestLease:
 
     async def test_begin_answers_what_rang_before(self, store: Store) -> None:
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
-        assert [row.woken for row in await store.rows(tables.job)] == [True]
+        assert [row.woken for row in await store.rows(service_tables.job)] == [True]
         await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
-        assert [row.woken for row in await store.rows(tables.job)] == [False]
+        assert [row.woken for row in await store.rows(service_tables.job)] == [False]
 
 
 class TestView:
@@ -341,10 +341,10 @@ class TestOneOpenAttempt:
         await store.instance_leases.save(leased, Change(leased.instance, attempt=an_attempt()))
         second = attempt_row(an_attempt(number=2, state=AttemptState.UNKNOWN))
         with pytest.raises(sa.exc.IntegrityError):
-            await store.run(sa.insert(tables.attempt).values(**second))
+            await store.run(sa.insert(rental_tables.attempt).values(**second))
         closed = attempt_row(an_attempt(number=2, state=AttemptState.REJECTED))
-        await store.run(sa.insert(tables.attempt).values(**closed))
-        reopen = sa.update(tables.attempt).where(tables.attempt.c.n == 2).values(state="sent")
+        await store.run(sa.insert(rental_tables.attempt).values(**closed))
+        reopen = sa.update(rental_tables.attempt).where(rental_tables.attempt.c.n == 2).values(state="sent")
         with pytest.raises(sa.exc.IntegrityError):
             await store.run(reopen)
 

@@ -10,8 +10,8 @@ import pytest
 
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.succession.chain import Chain, Heir, Why
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.domain.instance.lineage import Chain, Heir, Why
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 

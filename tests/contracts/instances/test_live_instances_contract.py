@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.clock import Ids
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.instance_locks import SqlInstanceLeases
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.observation_store import SqlObservations
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import Change, InstanceLeases, Instances
-from gpuherd.ports.observations import Observations
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.clock_port import Ids
+from gpuherd.ports.instance_port import Change, InstanceLeases, Instances
+from gpuherd.ports.observation_port import Observations
 from tests.support.builders import (
     a_list,
     a_running_instance,

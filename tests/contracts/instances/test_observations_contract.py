@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.instances.observations import LIST_RETENTION, _record
-from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.stores.observation_store import LIST_RETENTION, _record
+from gpuherd.domain.blast_limit import Bound
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ObservedMachine, Witness
-from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.builders import (
     a_list,
     a_machine,
@@ -307,5 +307,5 @@ class TestLists:
         old, just_kept = a_list(-LIST_RETENTION - timedelta(microseconds=1)), a_list(-LIST_RETENTION)
         for record in (old, just_kept, a_list()):
             await store.observations.record(record, [], [])
-        kept = {row.started_at for row in await store.rows(tables.list_record)}
+        kept = {row.started_at for row in await store.rows(rental_tables.list_record)}
         assert kept == {just_kept.started_at, START}

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gpuherd.domain.errors import MachineHeld
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.instance_state import VANISHED
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.operation import Failure
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_running_instance, an_attempt, an_instance, instance_id
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.events import Event
-from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.settled_cost import SettledCost
-from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.jobs.job import NewJob
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.instance import Instance, SettledCost
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.domain.job import NewJob
+from gpuherd.domain.webhooks.webhook_delivery import Delivery
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_list, an_instance, instance_id
 from tests.support.memory.store import MemoryStore
 from tests.support.sql.databases import Store

@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.schema import queue_table, tables
+from gpuherd.adapters.sql import service_tables
+from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.domain.errors import NotFound
-from gpuherd.jobs.job import Job, JobStatus, Priority
-from gpuherd.ports.jobs import JobQuery
+from gpuherd.domain.job import Job, JobStatus, Priority
+from gpuherd.ports.job_port import JobQuery
 from tests.support.builders import a_reconcile_job, instance_id
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store, all_at_once
@@ -90,7 +91,7 @@ class TestTaking:
                 lambda m: books[m % 2].enqueue([a_reconcile_job(n, name=f"-{m}")]),  # noqa: B023
             )
             assert sorted(answers) == [0] * 9 + [1]
-        assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
+        assert len(await store.rows(service_tables.job)) == len(await store.rows(queue_table.queue)) == 5
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         """Else its key would be taken for ever by a job that never runs."""
@@ -128,7 +129,7 @@ class TestRunning:
         """Else a turn that finds its instance busy would be woken again and again by one old ring."""
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
         await store.jobs.mark_started(a_reconcile_job().id)
-        assert [row.woken for row in await store.rows(tables.job)] == [False]
+        assert [row.woken for row in await store.rows(service_tables.job)] == [False]
 
     async def test_finishing_is_noted_once(self, store: Store) -> None:
         await store.jobs.mark_finished(a_reconcile_job().id)

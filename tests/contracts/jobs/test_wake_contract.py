@@ -11,14 +11,15 @@ import sqlalchemy as sa
 from pgqueuer.domain.models import Job as QueueJob
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.jobs import job_rows
-from gpuherd.adapters.sql.jobs.store import QUARANTINE
-from gpuherd.adapters.sql.schema import queue_table, tables
-from gpuherd.domain.endings.lease_term import term_of
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.jobs.job import Priority
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.sql import service_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import queue_table
+from gpuherd.adapters.stores import job_store
+from gpuherd.adapters.stores.job_store import QUARANTINE
+from gpuherd.domain.instance.lease import term_of
+from gpuherd.domain.job import Priority
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_delivery, a_reconcile_job, a_sending_job, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.memory.store import MemoryStore
@@ -38,7 +39,7 @@ async def queue_row(store: Store) -> sa.Row[tuple[object, ...]]:
 
 
 async def woken(store: Store) -> bool:
-    (row,) = await store.rows(tables.job)
+    (row,) = await store.rows(service_tables.job)
     return bool(row.woken)
 
 
@@ -69,7 +70,7 @@ class TestRing:
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="a")])
         await store.jobs.mark_finished(a_reconcile_job(name="a").id)
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="b"), a_reconcile_job(2)])
-        living = [row.id for row in await store.rows(tables.job) if row.state == "live"]
+        living = [row.id for row in await store.rows(service_tables.job) if row.state == "live"]
         assert sorted(living) == sorted([a_reconcile_job(name="b").id, a_reconcile_job(2).id])
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
@@ -99,7 +100,7 @@ class TestRing:
         await store.jobs.enqueue([a_reconcile_job(n, delay=HOUR) for n in range(0, 1200, 2)])
         await store.jobs.wake_or_enqueue([a_reconcile_job(n, name="other") for n in range(1200)])
         waiting = await store.rows(queue_table.queue)
-        assert len(waiting) == len(await store.rows(tables.job)) == 1200
+        assert len(waiting) == len(await store.rows(service_tables.job)) == 1200
         assert {row.execute_after for row in waiting} == {START}
 
     async def test_two_processes_that_ring_at_once_leave_one_job(
@@ -113,7 +114,7 @@ class TestRing:
 
             answers = await all_at_once(10, wake)
             assert answers == [None] * 10
-        assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
+        assert len(await store.rows(service_tables.job)) == len(await store.rows(queue_table.queue)) == 5
 
 
 @pytest.mark.postgres
@@ -128,7 +129,7 @@ class TestRingDuringASnooze:
         repository = await PostgresRepository.open(fresh_postgres, store.clock)
         try:
             for ring_first in (True, False):
-                await store.run(sa.delete(tables.job))
+                await store.run(sa.delete(service_tables.job))
                 await store.run(sa.delete(queue_table.queue))
                 await store.jobs.enqueue([a_reconcile_job()])
                 await set_queue(store, a_reconcile_job().id, status="picked")
@@ -151,7 +152,7 @@ class TestRingDuringASnooze:
         try:
             with engine.connect() as ringing:
                 if ring_first:
-                    assert job_rows.wake_jobs(ringing, [a_reconcile_job().key], START)
+                    assert job_store.wake_jobs(ringing, [a_reconcile_job().key], START)
                     snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
                     await wait_for_lock_contention(store)
                     ringing.commit()
@@ -161,7 +162,7 @@ class TestRingDuringASnooze:
                         query = repository.qbq.build_retry_job_query()
                         await connection.execute(query, job.id, HOUR, None)
                         wake_or_enqueue = asyncio.create_task(
-                            asyncio.to_thread(job_rows.wake_jobs, ringing, [a_reconcile_job().key], START)
+                            asyncio.to_thread(job_store.wake_jobs, ringing, [a_reconcile_job().key], START)
                         )
                         await wait_for_lock_contention(store)
                     assert await wake_or_enqueue

@@ -15,18 +15,17 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.adapters.sql.postgres.notify import KEEPALIVE_S, ChangeListener
-from gpuherd.adapters.sql.schema.tables import instance
-from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.ports.events import EVERYTHING, AccountEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import LedgerWrite
-from gpuherd.ports.webhooks import OutboxEntries
-from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.events.event_stream import EventFeed, Reader
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.listen_notify import KEEPALIVE_S, ChangeListener
+from gpuherd.adapters.sql.rental_tables import instance
+from gpuherd.adapters.stores.event_store import SqlEventLog
+from gpuherd.domain.cloud.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.instance.instance_event import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.ports.event_port import EVERYTHING, AccountEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.observation_port import LedgerWrite
+from gpuherd.ports.webhook_port import OutboxEntries
+from gpuherd.usecases.events.stream_events import ChangeHub, EventFeed, Reader
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, sqlalchemy_url

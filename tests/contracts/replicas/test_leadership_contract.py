@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM, SqlInstanceLeases
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases
-from gpuherd.adapters.sql.replicas.registry import SqlReplicas
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.clock import Ids
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores.instance_locks import SHORT_LEASE_TERM, SqlInstanceLeases
+from gpuherd.adapters.stores.job_store import CRASHES_MAX
+from gpuherd.adapters.stores.leader_fence import FencedDatabase
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.adapters.stores.replica_store import SqlLeaderLeases, SqlReplicas
 from gpuherd.domain.errors import LeadershipLost, StaleWrite
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Change
-from gpuherd.ports.jobs import JobQuery
-from gpuherd.ports.replicas import Replica
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.clock_port import Ids
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.job_port import JobQuery
+from gpuherd.ports.replica_port import Replica
 from tests.support.builders import a_list, a_machine, a_reconcile_job, a_sighting, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url
@@ -199,7 +199,7 @@ async def test_turns_that_have_ended_or_just_begun_cost_no_renewal(
     await store_clock.advance(3)
     await instance_leases.release(leased)
     assert await instance_leases.renew() == 0
-    until = database.write_now(lambda c: c.execute(sa.select(tables.instance.c.lease_until)).scalar())
+    until = database.write_now(lambda c: c.execute(sa.select(rental_tables.instance.c.lease_until)).scalar())
     assert until is None
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore, SqlSharedLimits
-from gpuherd.adapters.sql.schema.replica_tables import budget
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.service_tables import budget
+from gpuherd.adapters.stores.shared_limit_store import SqlBreakerStore, SqlSharedLimits
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.replicas import BreakerStore, SharedLimits
+from gpuherd.ports.replica_port import BreakerStore, SharedLimits
 from gpuherd.resilience.circuit_breaker import SharedBreakerState
-from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease
+from gpuherd.resilience.shared_rate_limit import Limit, ReturnedTokens, TokenLease
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.shared_limits import MemoryBreakerStore, MemorySharedLimits
 from tests.support.sql.databases import sqlalchemy_url
@@ -198,6 +198,6 @@ class TestReplicasOnPostgres:
     async def test_too_many_at_once_is_no_leave_for_anybody(
         self, databases: list[Database], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpuherd.adapters.sql.replicas.shared_limits._compare_and_swap", lambda *_: False)
+        monkeypatch.setattr("gpuherd.adapters.stores.shared_limit_store._compare_and_swap", lambda *_: False)
         with pytest.raises(StoreUnavailable, match="at once"):
             await SqlSharedLimits(databases[0]).lease("novita", SLOW, 1)

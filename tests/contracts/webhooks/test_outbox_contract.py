@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.access.api_key import ADMIN_ID
+from gpuherd.domain.api_key import ADMIN_ID
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.jobs.job import JobStatus, NewJob, delivery_key
-from gpuherd.ports.instances import Change
-from gpuherd.ports.jobs import JobQuery
-from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
+from gpuherd.domain.job import JobStatus, NewJob, delivery_key
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.job_port import JobQuery
+from gpuherd.ports.webhook_port import DeliveryUpdate, WakesNext
 from tests.support.builders import a_delivery, an_instance
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store, all_at_once

@@ -10,12 +10,11 @@ import pytest
 
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.notifications.kind import EndpointKind
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
+from gpuherd.domain.job import JobStatus
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, WebhookEndpoint
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.webhook_port import DeliveryFilter, DeliveryQuery
 from tests.support.builders import a_delivery, a_sending_job, an_instance
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.access.api_key import ApiKey, Scope, digest_of, new_key, new_key_id
-from gpuherd.domain.access.caller import ADMIN, SYSTEM_CALLER, Caller
+from gpuherd.domain.api_key import (
+    ADMIN,
+    SYSTEM_CALLER,
+    ApiKey,
+    Caller,
+    Scope,
+    digest_of,
+    new_key,
+    new_key_id,
+)
 from tests.support.fake_clock import START
 from tests.support.keys import key_id_in
 

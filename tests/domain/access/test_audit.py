@@ -10,7 +10,13 @@ from datetime import UTC, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained, first_broken_entry
+from gpuherd.domain.audit import (
+    NO_HASH,
+    AuditEntry,
+    AuditRecord,
+    chained,
+    first_broken_entry,
+)
 from tests.support.fake_clock import START
 
 WORDS = st.text(max_size=5)

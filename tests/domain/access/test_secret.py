@@ -11,7 +11,7 @@ import traceback
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 VALUE = "hunter2-hunter2"
 

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.budgets.calendar import ALL_TIME, BudgetPeriod, period_at, resets_at
+from gpuherd.domain.money.period import (
+    ALL_TIME,
+    BudgetPeriod,
+    period_at,
+    resets_at,
+)
 
 
 def utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.budgets.budget import AtLimit, Budget
-from gpuherd.domain.budgets.judgement import check_lease, judge
-from gpuherd.domain.budgets.spending import BudgetRules, Demand, Promised, Spending
 from gpuherd.domain.errors import BudgetExhausted, CloudUnavailable, InvalidRequest, QuotaExceeded
+from gpuherd.domain.money.budget import (
+    AtLimit,
+    Budget,
+    BudgetRules,
+    Demand,
+    Promised,
+    Spending,
+    check_lease,
+    judge,
+)
 from tests.support.budgets import NOON as NOW
 from tests.support.budgets import USD, a_budget
 

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.budgets.budget import AtLimit, Budget, BudgetScope, ScopeKind
-from gpuherd.domain.budgets.of_instance import budget_end, demand_of, lease_left
-from gpuherd.domain.endings.ending import EndCause
-from gpuherd.domain.endings.lease_term import term_of
-from gpuherd.domain.endings.terms import EndAction, Lease, Terms
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lease import EndAction, Lease, Terms, term_of
+from gpuherd.domain.instance.scheduled_end import EndCause
+from gpuherd.domain.money.budget import (
+    AtLimit,
+    Budget,
+    BudgetScope,
+    ScopeKind,
+    budget_end,
+    demand_of,
+    lease_left,
+)
 from tests.support.budgets import USD, a_budget
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START

@@ -9,20 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.budgets.budget import AtLimit, Budget, BudgetState
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.budgets.review import (
+from gpuherd.domain.money.budget import (
     AMOUNT_RAISED,
     NEW_PERIOD,
+    AtLimit,
+    Budget,
+    BudgetRules,
+    BudgetState,
     Renewed,
+    Spending,
     UsedUp,
     Warned,
     changed,
     review,
     state_of,
 )
-from gpuherd.domain.budgets.spending import BudgetRules, Spending
-from gpuherd.domain.costs.amount import cost_nano
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.money.usage_span import cost_nano
 from tests.support.budgets import NOON as NOW
 from tests.support.budgets import USD, a_budget
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
+from gpuherd.domain.cloud.offer import NOVITA_DISK, DiskTariff
 
 
 def test_only_what_is_above_the_free_part_costs(subtests: pytest.Subtests) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.identity import (
+from gpuherd.domain.cloud.account_identity import (
     SIMULATOR,
     CloudClaim,
     CloudIdentity,
@@ -13,6 +12,7 @@ from gpuherd.domain.cloud.identity import (
     judge_claim,
     refusal_words,
 )
+from gpuherd.domain.secret import Secret
 
 NOVITA = CloudIdentity(simulated=False, base_url="https://api.novita.ai")
 PROXY = CloudIdentity(simulated=False, base_url="https://proxy.example")

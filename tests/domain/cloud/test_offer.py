@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
+from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
+from gpuherd.domain.cloud.template import Template, TemplateUnusable, check_template
 
 
 def a_template(**changes: Any) -> Template:

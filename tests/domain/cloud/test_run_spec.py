@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.offer import Template, TemplateUnusable
-from gpuherd.domain.cloud.run_spec import (
-    NO_INPUTS,
+from gpuherd.domain.cloud.template import (
     NO_TEMPLATE,
-    GivenInputs,
+    Template,
+    TemplateUnusable,
     replaced_parts,
     run_spec,
     with_envs,
 )
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.workload.envs import OpenedEnv
+from gpuherd.domain.instance.launch_spec import NO_INPUTS, GivenInputs, OpenedEnv
+from gpuherd.domain.secret import Secret
 
 TEMPLATE = Template(
     template_id="101",

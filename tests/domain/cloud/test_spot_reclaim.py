@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.cloud.machine import Machine, Phase
-from gpuherd.domain.cloud.spot_reclaim import (
+from gpuherd.domain.cloud.machine import (
     NOTICES_KEPT,
     NOTICES_MIN,
     RECLAIM_NOTICE,
+    Machine,
+    Phase,
     ReclaimNotice,
     counted_on_until,
     is_reclaim_announced,
@@ -21,8 +22,8 @@ from gpuherd.domain.cloud.spot_reclaim import (
     with_notice,
 )
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import next_step
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance.next_step import next_step
+from gpuherd.domain.instance.step_types import (
     AnnounceReclaim,
     Become,
     Fail,

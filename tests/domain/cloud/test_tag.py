@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.tag import (
+from gpuherd.domain.instance.rent_attempt import (
     ATTEMPT_MAX,
     SEPARATOR,
     TAG_PREFIX,

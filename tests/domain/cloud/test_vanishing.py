@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.cloud.list_trust import why_unbelieved
-from gpuherd.domain.cloud.observation import ListRecord, Witness
-from gpuherd.domain.cloud.vanishing import vanishing_brake
+from gpuherd.domain.blast_limit import vanishing_brake
+from gpuherd.domain.cloud.observation import ListRecord, Witness, why_unbelieved
 from tests.support.fake_clock import START
 
 POLL = timedelta(seconds=30)

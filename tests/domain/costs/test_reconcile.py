@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.costs.reconcile import (
+from gpuherd.domain.money.bill import (
     Comparison,
     Metered,
     compare,
@@ -15,6 +14,7 @@ from gpuherd.domain.costs.reconcile import (
     is_settled,
     worst,
 )
+from gpuherd.domain.money.usage_span import NANO
 
 DAY = date(2026, 11, 2)
 

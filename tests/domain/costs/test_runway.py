@@ -7,8 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.costs.forecast import forecast, month_of
-from gpuherd.domain.costs.runway import is_news, level_of, runway_hours
+from gpuherd.domain.money.balance import forecast, is_news, level_of, month_of, runway_hours
 
 USD = Decimal
 

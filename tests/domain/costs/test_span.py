@@ -5,8 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from gpuherd.domain.costs.amount import cost_nano, nano_usd, usd_of
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    Edge,
+    PriceSource,
+    Rate,
+    cost_nano,
+    nano_usd,
+    usd_of,
+)
 
 T0 = datetime(2026, 11, 16, tzinfo=UTC)
 RATE = Rate(nano_usd(Decimal("0.36")), PriceSource.RENTAL)

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.endings.ending import (
+from gpuherd.domain.instance.idleness import UseWatch
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Idleness,
+    Lease,
+    LeaseTerm,
+    Silence,
+    Terms,
+    term_of,
+)
+from gpuherd.domain.instance.scheduled_end import (
     DATA_KEPT,
     DATA_WARNING_AFTER,
     End,
@@ -20,9 +30,6 @@ from gpuherd.domain.endings.ending import (
     ending,
     next_due,
 )
-from gpuherd.domain.endings.idleness import UseWatch
-from gpuherd.domain.endings.lease_term import LeaseTerm, term_of
-from gpuherd.domain.endings.terms import EndAction, Idleness, Lease, Silence, Terms
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WARNING = timedelta(seconds=600)

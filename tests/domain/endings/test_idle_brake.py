@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.domain.endings.idle_brake import IdleSpell, judge_spells
+from gpuherd.domain.blast_limit import IdleSpell, judge_spells
 
 NOW, HOUR, MINUTE = 1_000_000.0, 3600.0, 60.0
 

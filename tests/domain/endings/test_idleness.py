@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.endings.idleness import (
+from gpuherd.domain.instance.idleness import (
     READY_GRACE,
     RETRY_AFTER,
     SAMPLES_MAX,
@@ -31,7 +31,7 @@ from gpuherd.domain.endings.idleness import (
     use_of,
     warning_lead,
 )
-from gpuherd.domain.endings.terms import ActivityCheck, Idleness
+from gpuherd.domain.instance.lease import ActivityCheck, Idleness
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -8,15 +8,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuherd.domain.endings.lease_term import (
+from gpuherd.domain.instance.lease import (
+    NO_TERMS,
+    ActivityCheck,
+    EndAction,
+    Idleness,
+    Lease,
     LeaseTerm,
+    Silence,
+    Terms,
     accepted_term,
     rented_term,
     started_term,
     term_of,
     term_until,
 )
-from gpuherd.domain.endings.terms import NO_TERMS, ActivityCheck, EndAction, Idleness, Lease, Silence, Terms
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
-from gpuherd.domain.instance.capacity_line import (
+from gpuherd.domain.cloud.capacity_line import (
     REFUSALS_FORGOTTEN,
     OfferRest,
     Waiter,
@@ -24,14 +23,15 @@ from gpuherd.domain.instance.capacity_line import (
     waiter_of,
     wanted_offers,
 )
-from gpuherd.domain.instance.instance import Goal, Status, Wish
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
+from gpuherd.domain.instance.instance import Goal, Status, Waiting, WaitingFor
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 
 SPOT, ON_DEMAND = BillingMode.SPOT, BillingMode.ON_DEMAND
 HK, SGP = OfferKey("4090", "HK", SPOT), OfferKey("4090", "SGP", SPOT)
-WISH = Wish(product_name="RTX 4090", template_id="101")
+WISH = LaunchSpec(product_name="RTX 4090", template_id="101")
 SECOND = timedelta(seconds=1)
 
 
@@ -172,14 +172,14 @@ def test_what_is_sold_out_is_waited_for() -> None:
 
 
 def test_on_demand_is_waited_for_after_the_fallback() -> None:
-    auto = Wish(product_name="RTX 4090", template_id="101", fallback_after_s=600)
+    auto = LaunchSpec(product_name="RTX 4090", template_id="101", fallback_after_s=600)
     assert wanted_offers(BOTH, auto, spot_only=True) == {HK}
     assert wanted_offers(BOTH, auto, spot_only=False) == {HK, OfferKey("4090", "HK", ON_DEMAND)}
 
 
 def test_what_does_not_fit_is_not_waited_for() -> None:
-    dear = Wish(product_name="RTX 4090", template_id="101", hourly_usd_max=Decimal("0.1"))
-    elsewhere = Wish(product_name="RTX 4090", template_id="101", regions=("SGP",))
-    other = Wish(product_name="H100", template_id="101")
+    dear = LaunchSpec(product_name="RTX 4090", template_id="101", hourly_usd_max=Decimal("0.1"))
+    elsewhere = LaunchSpec(product_name="RTX 4090", template_id="101", regions=("SGP",))
+    other = LaunchSpec(product_name="H100", template_id="101")
     for wish in (dear, elsewhere, other):
         assert wanted_offers(BOTH, wish, spot_only=False) == frozenset()

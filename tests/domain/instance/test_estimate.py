@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.instance.estimate import time_to_ready
+from gpuherd.domain.instance.plan import time_to_ready
 
 
 @pytest.mark.parametrize("history_s", [[], [10.0], [10.0, 3600.0]])

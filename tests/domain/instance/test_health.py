@@ -17,6 +17,7 @@ from gpuherd.domain.instance.health import (
     EndpointStatus,
     Health,
     HealthCategory,
+    HealthCheck,
     HealthStatus,
     after_round,
     begin_check,
@@ -29,7 +30,6 @@ from gpuherd.domain.instance.health import (
     time_left_s,
     with_time_left,
 )
-from gpuherd.domain.instance.health_check import HealthCheck
 from tests.domain.net.sample_pages import ERROR_PAGES, NORMAL_PAGES
 from tests.support.fake_clock import START
 from tests.support.strategies import moments

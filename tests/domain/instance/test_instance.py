@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Phase
-from gpuherd.domain.cloud.tag import Tag, cloud_name, parse_tag
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import (
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import (
+    TERMINAL_STATUSES,
+    USABLE_STATUSES,
+    Goal,
+    Instance,
+    Status,
+)
+from gpuherd.domain.instance.instance_event import (
     CREATED,
     DELETING,
     GOAL_EVENTS,
@@ -22,16 +28,16 @@ from gpuherd.domain.instance.events import (
     Event,
     goes_to_instance_webhook,
 )
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, USABLE_STATUSES, Goal, Instance, Status, Wish
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.operation import Failure
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name, parse_tag
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = "01kdvdna00sngxhwbavy8vep2a"
 
 
 def an_instance(status: Status = Status.CREATING, **changes: Any) -> Instance:
-    wish = Wish("RTX 4090 24GB", "101")
+    wish = LaunchSpec("RTX 4090 24GB", "101")
     return Instance(f"inst_{KEY}", "job", wish, Goal.RUNNING, status, NOW, NOW, NOW, **changes)
 
 
@@ -69,7 +75,7 @@ def test_only_failed_and_deleted_are_the_end() -> None:
 
 
 def test_a_wish_that_says_nothing_more_is_one_spot_gpu_anywhere() -> None:
-    wish = Wish("RTX 4090 24GB", "101")
+    wish = LaunchSpec("RTX 4090 24GB", "101")
     assert (wish.gpu_num, wish.disk_gb, wish.regions, wish.billing_mode) == (1, 60, (), "spot")
     assert (wish.hourly_usd_max, wish.optimize) == (None, "region")
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.disk_tariff import DiskTariff
-from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
+from gpuherd.domain.cloud.offer import BillingMode, DiskTariff, Offer, OfferKey
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.instance.instance import Optimize, Wish
+from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
 from gpuherd.domain.instance.offer_ranking import (
     REFUSED_JUST_NOW,
     RejectedOffer,
@@ -50,8 +49,8 @@ def an_offer(product_id: str = "4090.16c62g", region: str = HK, **changes: Any) 
     return Offer(product_id, region=region, **fields | changes)
 
 
-def a_wish(**changes: Any) -> Wish:
-    return Wish(**{"product_name": "RTX 4090 24GB", "template_id": "101", **changes})
+def a_wish(**changes: Any) -> LaunchSpec:
+    return LaunchSpec(**{"product_name": "RTX 4090 24GB", "template_id": "101", **changes})
 
 
 def ids(offers: tuple[Offer, ...]) -> list[str]:
@@ -311,7 +310,7 @@ held_back = st.dictionaries(
 @settings(deadline=None)
 @given(offers, wishes, held_back, st.randoms(use_true_random=False))
 def test_the_order_of_the_catalogue_does_not_matter(
-    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str], rng: random.Random
+    catalogue: list[Offer], wish: LaunchSpec, held: dict[OfferKey, str], rng: random.Random
 ) -> None:
     ranking = rank_offers(catalogue, wish, held)
     rng.shuffle(catalogue)
@@ -321,7 +320,7 @@ def test_the_order_of_the_catalogue_does_not_matter(
 @settings(deadline=None)
 @given(offers, wishes, held_back)
 def test_every_offer_is_either_accepted_or_refused_with_a_reason(
-    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
+    catalogue: list[Offer], wish: LaunchSpec, held: dict[OfferKey, str]
 ) -> None:
     ranking = rank_offers(iter(catalogue), wish, held)
     assert Counter([*ranking.accepted, *(it.offer for it in ranking.refused)]) == Counter(catalogue)
@@ -331,7 +330,7 @@ def test_every_offer_is_either_accepted_or_refused_with_a_reason(
 @settings(deadline=None)
 @given(offers, wishes, held_back)
 def test_what_is_accepted_can_be_had_at_that_price_in_that_place(
-    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
+    catalogue: list[Offer], wish: LaunchSpec, held: dict[OfferKey, str]
 ) -> None:
     for offer in rank_offers(catalogue, wish, held).accepted:
         price = offer.spot_usd if wish.billing_mode is BillingMode.SPOT else offer.on_demand_usd
@@ -345,7 +344,7 @@ def test_what_is_accepted_can_be_had_at_that_price_in_that_place(
 
 @settings(deadline=None)
 @given(offers, wishes)
-def test_no_accepted_offer_is_better_than_the_one_before_it(catalogue: list[Offer], wish: Wish) -> None:
+def test_no_accepted_offer_is_better_than_the_one_before_it(catalogue: list[Offer], wish: LaunchSpec) -> None:
     accepted = rank_offers(catalogue, wish).accepted
     for better, worse in pairwise(accepted):
         if wish.regions and wish.optimize is Optimize.REGION and better.region != worse.region:
@@ -366,7 +365,7 @@ def test_no_accepted_offer_is_better_than_the_one_before_it(catalogue: list[Offe
 @settings(deadline=None)
 @given(offers, wishes, held_back)
 def test_the_reasons_cover_every_refused_offer_and_each_region_once(
-    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
+    catalogue: list[Offer], wish: LaunchSpec, held: dict[OfferKey, str]
 ) -> None:
     ranking = rank_offers(catalogue, wish, held)
     told = ranking.reasons_by_region()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.operation import (
+    Failure,
     Operation,
     OperationKind,
     OperationPhase,

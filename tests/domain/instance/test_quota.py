@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.endings.lease_term import term_of
-from gpuherd.domain.endings.terms import EndAction
+from gpuherd.domain.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.domain.instance.instance import Instance, SettledCost, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.lease import EndAction, term_of
 from gpuherd.domain.instance.quota import Usage, check_quota, cost_until_end, hourly_usd_now, usage_of
-from gpuherd.domain.instance.settled_cost import SettledCost
+from gpuherd.domain.money.usage_span import nano_usd
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.operation import OperationKind, requested
-from gpuherd.domain.instance.wait_condition import WaitFor, wait_result
+from gpuherd.domain.instance.instance_state import WaitFor, wait_result
+from gpuherd.domain.instance.operation import Failure, OperationKind, requested
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_address
+from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy, check_address
 
 CLOSED = EgressPolicy()
 EVERYTHING = EgressPolicy.parse("0.0.0.0/0,::/0")

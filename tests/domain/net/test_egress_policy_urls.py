@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuherd.domain.net.egress_policy import (
+from gpuherd.domain.egress_policy import (
     BlockedTarget,
     EgressPolicy,
     check_dns_answers,

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.net.error_pages import PAGE_MAX_BYTES, PageText, error_page, read_page
+from gpuherd.domain.instance.proxy_error_page import (
+    PAGE_MAX_BYTES,
+    PageText,
+    error_page,
+    read_page,
+)
 from tests.domain.net.sample_pages import ERROR_PAGES, GATEWAY_ERRORS, MENTIONS, NORMAL_PAGES
 
 HTML = "text/html; charset=utf-8"

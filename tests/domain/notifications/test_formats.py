@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.notifications.discord import discord_message
-from gpuherd.domain.notifications.mail import mail_text
-from gpuherd.domain.notifications.notice import Notice, NoticeLevel, notice_of
-from gpuherd.domain.notifications.ntfy import ntfy_message
-from gpuherd.domain.notifications.slack import slack_message
+from gpuherd.domain.webhooks.people_message import (
+    Notice,
+    NoticeLevel,
+    discord_message,
+    mail_text,
+    notice_of,
+    ntfy_message,
+    slack_message,
+)
 from tests.domain.notifications.hostile_words import HOSTILE_WORDS
 from tests.domain.notifications.test_notice import event
 

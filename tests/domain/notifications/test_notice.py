@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES, WEBHOOK_TEST
-from gpuherd.domain.notifications.kind import READ_BY_PEOPLE, EndpointKind, default_events
-from gpuherd.domain.notifications.notice import _WORDS, Notice, NoticeLevel, notice_lines, notice_of
-from gpuherd.domain.notifications.plain_words import plain_words
+from gpuherd.domain.instance.instance_event import ENDPOINT_WEBHOOK_TYPES, WEBHOOK_TEST
+from gpuherd.domain.webhooks.people_message import (
+    _WORDS,
+    Notice,
+    NoticeLevel,
+    notice_lines,
+    notice_of,
+    plain_words,
+)
+from gpuherd.domain.webhooks.webhook_endpoint import READ_BY_PEOPLE, EndpointKind, default_events
 from tests.domain.notifications.hostile_words import HOSTILE_WORDS
 
 INSTANCE_ID = "inst_01kdvdna00sngxhwbavy8vep2a"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.notifications.smtp_server import MailSecurity, SmtpServer
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_endpoint import MailSecurity, SmtpServer
 
 
 def test_a_url_names_host_port_security_and_login(subtests: pytest.Subtests) -> None:

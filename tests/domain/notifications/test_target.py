@@ -6,9 +6,14 @@ from itertools import product
 
 import pytest
 
-from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
-from gpuherd.domain.notifications.kind import EndpointKind
-from gpuherd.domain.notifications.target import check_target, mail_address, shown_target, split_ntfy_topic
+from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy
+from gpuherd.domain.webhooks.webhook_endpoint import (
+    EndpointKind,
+    check_target,
+    mail_address,
+    shown_target,
+    split_ntfy_topic,
+)
 
 POLICY = EgressPolicy()
 SLACK = "https://hooks.slack.com/services/T000/B000/canary"

@@ -6,12 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
+from gpuherd.domain.cloud.adoption import (
+    NAME_MAX,
+    AdoptionTerms,
+    can_rebind,
+    new_instance,
+    with_machine,
+)
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.conditions import must_release
-from gpuherd.domain.orphans.adoption import NAME_MAX, AdoptionTerms, can_rebind, new_instance, with_machine
+from gpuherd.domain.cloud.offer import NOVITA_DISK, BillingMode
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.instance_state import must_release
+from gpuherd.domain.instance.launch_spec import OnFailure
 from tests.support.builders import a_machine, a_running_instance, a_tagged_machine, an_instance, instance_id
 from tests.support.fake_clock import START
 

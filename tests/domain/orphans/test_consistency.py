@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.orphans.consistency import (
+from gpuherd.domain.cloud.list_consistency import (
     STATUSES_BY_PHASE,
     Consistency,
     cloud_status,
     judge_with_machine,
     judge_without_machine,
 )
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.instance import Status
 from tests.support.builders import a_machine, a_running_instance, an_instance
 from tests.support.fake_clock import START
 

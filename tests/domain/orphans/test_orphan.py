@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import OPEN_STATES, AttemptState
-from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.orphans.orphan import (
+from gpuherd.domain.cloud.orphan import (
     COLLECTOR,
     REQUEST_BACKOFF_CAP,
     REQUEST_BACKOFF_FIRST,
@@ -32,6 +29,9 @@ from gpuherd.domain.orphans.orphan import (
     judge_machine,
     with_order,
 )
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import OPEN_STATES, AttemptState, Tag, cloud_name
 from tests.support.builders import (
     INSTALLATION,
     a_machine,

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.succession.chain import Chain, Heir, OnReclaim, ReplacePolicy, Why
-from gpuherd.domain.succession.succession import (
+from gpuherd.domain.instance.lineage import (
+    Chain,
+    Heir,
+    OnReclaim,
+    ReplacePolicy,
+    Why,
+)
+from gpuherd.domain.instance.replacement import (
     CancelHeir,
     ForgetHeir,
     GiveUpReplacing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.tracing.otlp_headers import otlp_headers
+from gpuherd.domain.trace_spans import otlp_headers
 
 CANARY = "canary-token"
 

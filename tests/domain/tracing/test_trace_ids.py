@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from gpuherd.clock import Ids, SystemClock, ulid_number
-from gpuherd.domain.tracing.trace_ids import root_span_id_of, trace_id_of
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.trace_spans import root_span_id_of, trace_id_of
+from gpuherd.ports.clock_port import Ids, ulid_number
 
 
 def test_a_trace_has_the_bits_of_the_id() -> None:

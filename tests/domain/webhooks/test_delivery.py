@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.net.url_redaction import redact_query, redact_urls
-from gpuherd.domain.webhooks.delivery import DELIVERY_LIFETIME, TRIES_KEPT, DeliveryState, DeliveryTry
-from gpuherd.domain.webhooks.retry_schedule import SPAN_S
+from gpuherd.domain.backoff import SPAN_S
+from gpuherd.domain.egress_policy import redact_query, redact_urls
+from gpuherd.domain.webhooks.webhook_delivery import (
+    DELIVERY_LIFETIME,
+    TRIES_KEPT,
+    DeliveryState,
+    DeliveryTry,
+)
 from tests.support.builders import a_delivery
 from tests.support.fake_clock import START
 

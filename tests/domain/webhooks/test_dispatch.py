@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.webhooks.delivery import DELIVERY_LIFETIME, Delivery, DeliveryState
-from gpuherd.domain.webhooks.dispatch import (
+from gpuherd.domain.webhooks.webhook_delivery import (
+    DELIVERY_LIFETIME,
     AlreadySettled,
     DeadLetter,
+    Delivery,
+    DeliveryState,
     Dispatch,
     Postpone,
     QueuedDelivery,
@@ -20,7 +22,7 @@ from gpuherd.domain.webhooks.dispatch import (
     WaitForEarlier,
     dispatch,
 )
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
 from tests.support.builders import a_delivery
 from tests.support.fake_clock import START
 

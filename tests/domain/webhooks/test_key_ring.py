@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
-from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.domain.webhooks.signing import Signer, verify
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_endpoint import KeyRing, WebhookEndpoint
+from gpuherd.domain.webhooks.webhook_signing import Signer, verify
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = Secret("the old root key"), Secret("the new root key")

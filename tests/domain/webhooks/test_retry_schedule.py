@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.webhooks.retry_schedule import TRIES_MAX, next_delay_s
+from gpuherd.domain.backoff import TRIES_MAX, next_delay_s
 
 HOUR_S = 3600
 MIDDLE = 0.5

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import BadSignature, Signer, verify
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import BadSignature, Signer, verify
 
 KEY = bytes(range(24))
 WHSEC = "whsec_" + base64.b64encode(KEY).decode()

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.workload.envs import EnvVar, OpenedEnv, name_problem, shown_envs, value_problem
+from gpuherd.domain.instance.launch_spec import (
+    EnvVar,
+    OpenedEnv,
+    name_problem,
+    shown_envs,
+    value_problem,
+)
+from gpuherd.domain.secret import Secret
 
 
 def test_these_are_names(subtests: pytest.Subtests) -> None:

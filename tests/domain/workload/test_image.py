@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.domain.workload.image import image_problem, registry_of
+from gpuherd.domain.instance.launch_spec import image_problem, registry_of
 
 DIGEST = "sha256:" + "0a" * 32
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.adapters.prometheus_metrics import PrometheusMeter
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import ADMIN_KEY, Herd

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from gpuherd.bootstrap.http_server import ConnectionLimits, HttpServer
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.use_case_access import Plane
 
 
 @dataclass(frozen=True)

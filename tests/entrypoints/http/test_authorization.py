@@ -10,13 +10,17 @@ import pytest
 from fastapi import APIRouter
 from starlette.routing import Match
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.entrypoints.auth import authorization
-from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, RouteTable, UndeclaredRoute
-from gpuherd.entrypoints.http import app
-from gpuherd.entrypoints.http.routes.instances import instances
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.domain.api_key import Scope
+from gpuherd.entrypoints import http_auth
+from gpuherd.entrypoints.http import http_app, instance_routes
+from gpuherd.entrypoints.http_auth import (
+    OPEN,
+    ROUTE_SCOPES,
+    RouteTable,
+    UndeclaredRoute,
+)
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
@@ -105,20 +109,20 @@ class TestEveryRoute:
     async def test_the_document_says_what_each_route_needs(self, anonymous: httpx.AsyncClient) -> None:
         for method, path, said in await routes_of(anonymous):
             wanted = ROUTE_SCOPES[method, path]
-            assert said["security"] == ([] if wanted is OPEN else [{authorization.SCHEME: [wanted.value]}])
+            assert said["security"] == ([] if wanted is OPEN else [{http_auth.SCHEME: [wanted.value]}])
         document = (await anonymous.get("/openapi.json")).json()
-        assert document["components"]["securitySchemes"][authorization.SCHEME]["scheme"] == "bearer"
+        assert document["components"]["securitySchemes"][http_auth.SCHEME]["scheme"] == "bearer"
 
     def test_a_route_that_nobody_declared_fails_the_build(
         self, plane: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stray = APIRouter()
-        stray.get("/api/backdoor")(instances.show)
+        stray.get("/api/backdoor")(instance_routes.show)
         with pytest.raises(UndeclaredRoute, match="/api/backdoor"):
-            RouteTable([stray, *app.ROUTERS])
+            RouteTable([stray, *http_app.ROUTERS])
         # A copy: to take one out and put it back would change the order of the document for others.
         fewer = {route: scope for route, scope in ROUTE_SCOPES.items() if route != ("POST", "/api/sync")}
-        monkeypatch.setattr(authorization, "ROUTE_SCOPES", fewer)
+        monkeypatch.setattr(http_auth, "ROUTE_SCOPES", fewer)
         with pytest.raises(UndeclaredRoute, match="/api/sync"):
             build_application(plane)
 
@@ -127,8 +131,8 @@ class TestEveryRoute:
     )
     @pytest.mark.parametrize("end", ["", "\n", "/", "?"])
     def test_the_route_that_is_checked_is_the_one_that_answers(self, word: str, end: str) -> None:
-        table = RouteTable(app.ROUTERS)
-        routes = [route for router in app.ROUTERS for route in router.routes]
+        table = RouteTable(http_app.ROUTERS)
+        routes = [route for router in http_app.ROUTERS for route in router.routes]
         for method, declared in ROUTE_SCOPES:
             path = re.sub(r"\{\w+\}", lambda _: word, declared) + end
             scope = {"type": "http", "method": method, "path": path}
@@ -208,7 +212,7 @@ class TestBadKeys:
                 value = value.replace(word, meaning)
             sent.append((name.encode(), value.encode("latin-1")))
         reply = await anonymous.get("/api/instances", headers=sent)
-        assert reply.status_code == 401
+        assert reply.status_code in (401, 431)  # a key may be longer than a head
         assert reply.headers["www-authenticate"] == "Bearer"
         assert key not in reply.text
 

@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from gpuherd.bootstrap.http_server import ConnectionLimits, guarded_config
-from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.entrypoints.http.raw_http import RawReply, RunningServer, running_server, serving, until_closed
 from tests.support.herd import Herd

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuherd.domain.instance.instance import Status
-from gpuherd.jobs.job import JobStatus
+from gpuherd.domain.job import JobStatus
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.scraping import Scrape, read_page

@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
-from gpuherd.entrypoints.http.app import ROUTERS
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.adapters.sql import rental_tables, service_tables
+from gpuherd.entrypoints.http.http_app import ROUTERS
+from gpuherd.entrypoints.http_auth import OPEN, ROUTE_SCOPES
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.openapi_values import NASTY, Json, each_field_wrong, fitting, resolved, unfitting
 from tests.support.herd import Herd
@@ -31,7 +31,13 @@ NO_CONTENT = "204"
 PROBLEM = "application/problem+json"
 # Its reply has no end to wait for; its own tests read it as it comes.
 ENDLESS = "/api/events"
-WATCHED = (tables.instance, tables.api_key, tables.webhook_endpoint, tables.operation, tables.delivery)
+WATCHED = (
+    rental_tables.instance,
+    service_tables.api_key,
+    service_tables.webhook_endpoint,
+    rental_tables.operation,
+    service_tables.delivery,
+)
 COUNTS = sa.select(*(sa.select(sa.func.count()).select_from(it).scalar_subquery() for it in WATCHED))
 
 

@@ -14,9 +14,9 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult, TextContent
 
-from gpuherd.client import AsyncGpuherd
-from gpuherd.entrypoints.mcp.server import build_server
-from gpuherd.entrypoints.mcp.session import AgentSession
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.entrypoints.mcp.mcp_server import build_server
+from gpuherd.entrypoints.mcp.mcp_session import AgentSession
 from tests.client.support.real_app import URL, AppTransport, HerdClock
 from tests.entrypoints.http.conftest import KEY, anonymous, api, clock, herd, meter, plane
 from tests.support.fake_clock import FakeClock

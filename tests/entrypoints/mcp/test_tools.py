@@ -10,7 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.entrypoints.mcp.plain import ROWS_MAX, TEXT_MAX, plain, plain_data
+from gpuherd.entrypoints.mcp.mcp_session import (
+    ROWS_MAX,
+    TEXT_MAX,
+    plain,
+    plain_data,
+)
 from tests.entrypoints.mcp.conftest import Agent
 from tests.support.herd import Herd
 

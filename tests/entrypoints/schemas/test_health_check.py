@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.contract.codec.model import encode
+from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.entrypoints.problems import problem_of
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.entrypoints.problem_response import problem_of
 from gpuherd.entrypoints.schemas.goals import StartBody
-from gpuherd.usecases.describe.instance import describe_health_check
+from gpuherd.usecases.views.instance_view import describe_health_check
 
 LIMITS = {
     "targetPort": (1, 65535),

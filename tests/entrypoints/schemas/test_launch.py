@@ -7,8 +7,8 @@ import unicodedata
 
 import pytest
 
+from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from gpuherd.entrypoints.schemas.texts import has_control_characters
 from tests.entrypoints.http.conftest import GOOD

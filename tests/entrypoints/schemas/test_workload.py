@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from tests.entrypoints.http.conftest import GOOD
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
 from tests.support.keys import make_key
 from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres

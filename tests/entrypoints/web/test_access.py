@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.entrypoints.auth.authorization import (
+from gpuherd.domain.api_key import Scope
+from gpuherd.entrypoints.http_auth import (
     OPEN,
     PAGE_SCOPES,
     ROUTE_SCOPES,
     SESSION_STREAM,
     UndeclaredRoute,
 )
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web import app as pages
-from gpuherd.entrypoints.web.pages import jobs
-from gpuherd.entrypoints.web.static_files import static_url
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.entrypoints.web import service_pages, web_app
+from gpuherd.entrypoints.web.page_rendering import static_url
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
@@ -253,9 +252,11 @@ class TestStaticFiles:
 
 
 def test_a_page_that_nobody_declared_is_not_built(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ROUTES", {**jobs.ROUTES, ("GET", "/secret"): jobs.show})
+    monkeypatch.setattr(
+        service_pages, "ROUTES", {**service_pages.JOB_ROUTES, ("GET", "/secret"): service_pages.show_jobs}
+    )
     with pytest.raises(UndeclaredRoute, match="/secret"):
-        pages.build_pages(plane, dict)
+        web_app.build_pages(plane, dict)
 
 
 async def test_a_defect_is_a_page_that_tells_nothing(

@@ -8,19 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.succession.chain import OnReclaim
-from gpuherd.domain.workload.volumes import VolumeMount
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import InstanceQuery
-from gpuherd.ports.jobs import JobQuery
-from gpuherd.ports.webhooks import DeliveryQuery, DeliveryResult
+from gpuherd.domain.instance.launch_spec import VolumeMount
+from gpuherd.domain.instance.lineage import OnReclaim
+from gpuherd.domain.job import JobStatus
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.instance_port import InstanceQuery
+from gpuherd.ports.job_port import JobQuery
+from gpuherd.ports.webhook_port import DeliveryQuery, DeliveryResult
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import rent_outside_gpuherd

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from datetime import date
 from decimal import Decimal
 
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.budgets.budget import BudgetScope, ScopeKind
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web.views.costs import day_chart
-from gpuherd.entrypoints.web.views.formatting import signed
-from gpuherd.ports.costs import CostGroup, CostReport, Waste
-from gpuherd.usecases.budgets.add import BudgetRequest
+from gpuherd.domain.money.budget import BudgetScope, ScopeKind
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.entrypoints.web.money_pages import day_chart
+from gpuherd.entrypoints.web.page_rendering import signed
+from gpuherd.ports.costs_port import CostGroup, CostReport, Waste
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.entrypoints.web.conftest import Browser
 from tests.support.budgets import USD
 from tests.support.fake_billing import FakeBilling, charge

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuherd.domain.endings.terms import Idleness, Lease, Silence, Terms
-from gpuherd.ports.instances import InstanceQuery
+from gpuherd.domain.instance.lease import (
+    Idleness,
+    Lease,
+    Silence,
+    Terms,
+)
+from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.simulator.money.use import Use
 from tests.entrypoints.web.conftest import Browser
 from tests.entrypoints.web.test_actions import WISH, once

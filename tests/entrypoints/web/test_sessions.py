@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.clock import Ids
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.usecases.access.sessions import SESSION_LIFETIME, Sessions
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.clock_port import Ids
+from gpuherd.usecases.access.sign_in import SESSION_LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock

@@ -9,15 +9,15 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.parts.access import build_keys
-from gpuherd.clock import Ids
-from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
-from gpuherd.entrypoints.http.routes.events import SESSION_RECHECK_INTERVAL
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web.static_files import static_url
-from gpuherd.usecases.access.sessions import SESSION_LIFETIME, Sessions
+from gpuherd.bootstrap.build_use_cases import build_keys
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http.service_routes import SESSION_RECHECK_INTERVAL
+from gpuherd.entrypoints.http_auth import SESSION_STREAM
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.entrypoints.web.page_rendering import static_url
+from gpuherd.ports.clock_port import Ids
+from gpuherd.usecases.access.sign_in import SESSION_LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import BROWSER, Browser
 from tests.support.event_streams import asking

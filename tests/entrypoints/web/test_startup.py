@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from gpuherd.bootstrap.shown_settings import shown_settings
+from gpuherd.bootstrap.rules_from_settings import shown_settings
 from gpuherd.settings import load_settings
 
 SECRETS = {

@@ -16,37 +16,43 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from gpuherd.client.client_connection import SystemClock
-from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.api_key import Scope
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import FieldProblem
-from gpuherd.domain.instance.events import Event
-from gpuherd.domain.instance.instance import Goal, Status, Wish
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.web.forms import Form
-from gpuherd.entrypoints.web.rendering import TEMPLATES, as_typed, coded, environment, visible
-from gpuherd.entrypoints.web.views import formatting
-from gpuherd.entrypoints.web.views.alerts import alerts_of
-from gpuherd.entrypoints.web.views.api_reference import chapters_of
-from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
-from gpuherd.entrypoints.web.views.instance_rows import (
+from gpuherd.entrypoints.web import page_rendering
+from gpuherd.entrypoints.web.catalogue_pages import BAR_WIDTH, price_groups
+from gpuherd.entrypoints.web.instance_pages import (
+    WIDTH,
     can_start,
     can_stop,
+    commands_for,
+    connection_options,
     cost_at,
+    cost_so_far,
     daily_price_of,
     is_moving,
+    link,
     row_of,
+    status_spans,
 )
-from gpuherd.entrypoints.web.views.navigation import event_types, navigation
-from gpuherd.entrypoints.web.views.price_chart import BAR_WIDTH, price_groups
-from gpuherd.entrypoints.web.views.status_history import WIDTH, cost_so_far, status_spans
-from gpuherd.entrypoints.web.views.wish_form import (
-    default_values,
-    form_values,
-    launch_body_of,
-    problems_by_field,
+from gpuherd.entrypoints.web.launch_pages import default_values, form_values, launch_body_of
+from gpuherd.entrypoints.web.page_forms import Form, problems_by_field
+from gpuherd.entrypoints.web.page_rendering import (
+    TEMPLATES,
+    as_typed,
+    coded,
+    environment,
+    event_types,
+    navigation,
+    visible,
 )
-from gpuherd.usecases.overview import SystemStatus
+from gpuherd.entrypoints.web.service_pages import alerts_of, chapters_of
+from gpuherd.usecases.service.read_service_health import SystemStatus
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START
 
@@ -70,18 +76,18 @@ class TestWords:
         ],
     )
     def test_money(self, amount: Decimal | None, shown: str) -> None:
-        assert formatting.money(amount) == shown
+        assert page_rendering.money(amount) == shown
 
     def test_a_price_is_for_an_hour(self) -> None:
-        assert formatting.hourly(Decimal("0.35")) == "$0.35/h"
-        assert formatting.hourly(Decimal("0.208333333")) == "$0.20834/h", "as the command line says it"
+        assert page_rendering.hourly(Decimal("0.35")) == "$0.35/h"
+        assert page_rendering.hourly(Decimal("0.208333333")) == "$0.20834/h", "as the command line says it"
 
     def test_every_status_has_a_look(self) -> None:
-        looks = {it: formatting.look_of(an_instance(status=it)) for it in Status}
-        assert looks[Status.FAILED] == formatting.BAD
-        assert looks[Status.RUNNING] == formatting.MOVING, "it is not usable yet"
-        assert formatting.look_of(a_running_instance()) == formatting.GOOD
-        assert looks[Status.EXITED] == formatting.IDLE
+        looks = {it: page_rendering.look_of(an_instance(status=it)) for it in Status}
+        assert looks[Status.FAILED] == page_rendering.BAD
+        assert looks[Status.RUNNING] == page_rendering.MOVING, "it is not usable yet"
+        assert page_rendering.look_of(a_running_instance()) == page_rendering.GOOD
+        assert looks[Status.EXITED] == page_rendering.IDLE
 
 
 class TestVisible:
@@ -131,7 +137,9 @@ class TestInstanceRows:
         assert daily_price_of(stopped) == Decimal("1.20")
 
     def test_a_row_says_what_was_rented(self) -> None:
-        row = row_of(a_running_instance(1, wish=Wish("RTX 4090 24GB", "101", gpu_num=2), labels={"a": "b"}))
+        row = row_of(
+            a_running_instance(1, wish=LaunchSpec("RTX 4090 24GB", "101", gpu_num=2), labels={"a": "b"})
+        )
         assert (row.gpu, row.region, row.hourly_usd) == ("2 × RTX 4090 24GB", "CN-HK-01", Decimal("0.70"))
         assert row.labels == (("a", "b"),)
         assert row.expected_at is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuherd.entrypoints.worker.loops import Loop
+from gpuherd.bootstrap.background_loops import Loop
 from tests.support.fake_clock import FakeClock
 
 

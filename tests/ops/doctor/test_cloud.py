@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.ops.doctor.cloud import check_cloud
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.adapters.sql.schema_migration import HEAD
 from gpuherd.ops.doctor.database import (
     OpenedDatabase,
     UnopenedDatabase,

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpuherd import __version__
-from gpuherd.clock import Clock, SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.examine import examine
+from gpuherd.ports.clock_port import Clock
 from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, running_api
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import migrate_file

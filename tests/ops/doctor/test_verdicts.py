@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuherd import __version__
-from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.adapters.sql.schema_migration import HEAD
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import judge_cloud
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, judge_database

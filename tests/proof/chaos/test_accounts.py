@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuherd.usecases.cloud.account import AccountGuard
-from gpuherd.usecases.cloud.vanishing import VanishingBrake
-from gpuherd.usecases.reconcile import advance, own_machine
-from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
+from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
+from gpuherd.usecases.reconcile import adopt_machine, reconcile_instance
+from gpuherd.usecases.reconcile.adopt_machine import BindFoundMachine
 from proof.chaos.cloud.account_swap import SwapKind
 from proof.chaos.report import run_seed, run_seeds
 from proof.chaos.schedules import draw_schedule
@@ -57,7 +56,7 @@ def test_a_missing_brake_on_vanishing_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_takes_the_next_machine_of_an_id_for_its_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (advance, own_machine):
+    for module in (reconcile_instance, adopt_machine):
         monkeypatch.setattr(module, "is_machine_of_other_call", lambda *_: False)
     reusing = [seed for seed in range(SEEDS) if draw_schedule(seed, "late").id_reuse.probability > 0]
     assert any(rules_broken(reusing, "late"))

@@ -18,10 +18,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from gpuherd.domain.errors import Conflict, IdempotencyKeyReused
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.evidence import Accepted
 from proof.chaos.checks.money_checker import machine_lifetimes, overlaps, owner_by_tag

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.budgets.budget import AtLimit
-from gpuherd.domain.endings import ending, idleness
 from gpuherd.domain.errors import Conflict
-from gpuherd.usecases.clock_steps import ClockStepDetector
-from gpuherd.usecases.idleness import brake, look
-from gpuherd.usecases.idleness.brake import IdleBrake
+from gpuherd.domain.instance import idleness, scheduled_end
+from gpuherd.domain.money.budget import AtLimit
 from gpuherd.usecases.instances import change_lease
-from gpuherd.usecases.reconcile.advance import AdvanceInstance
-from gpuherd.usecases.reconcile.apply_step import ApplyStep
-from gpuherd.usecases.reconcile.step_result import RequeueAfter
+from gpuherd.usecases.reconcile import watch_idleness
+from gpuherd.usecases.reconcile import watch_idleness as look
+from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
+from gpuherd.usecases.reconcile.reconcile_context import RequeueAfter
+from gpuherd.usecases.reconcile.reconcile_instance import AdvanceInstance
+from gpuherd.usecases.reconcile.record_status import ApplyStep
+from gpuherd.usecases.reconcile.watch_idleness import IdleBrake
 from proof.chaos.report import Report, run_seed, run_seeds
 from proof.chaos.schedules import Schedule, draw_schedule
 from tests.support.memory.jobs import jobs as memory_jobs
@@ -48,12 +49,12 @@ def test_what_the_collector_holds_back_for_a_person_is_not_held_against_a_budget
 
 
 def end_at_the_warning(patch: Patch) -> None:
-    real = ending._lease_end
+    real = scheduled_end._lease_end
 
-    def early(it: ending.Situation, now: Any) -> Any:
+    def early(it: scheduled_end.Situation, now: Any) -> Any:
         return real(it, now + timedelta(seconds=5))
 
-    patch.setattr(ending, "_lease_end", early)
+    patch.setattr(scheduled_end, "_lease_end", early)
 
 
 def sleep_through_the_end(patch: Patch) -> None:
@@ -72,13 +73,13 @@ def refuse_every_extension(patch: Patch) -> None:
 
 
 def do_not_listen(patch: Patch) -> None:
-    real = ending.silent_at
+    real = scheduled_end.silent_at
 
     def deaf(terms: Any, it: Any) -> Any:
         at = real(terms, it)
         return None if at is None else at - timedelta(seconds=30)
 
-    patch.setattr(ending, "silent_at", deaf)
+    patch.setattr(scheduled_end, "silent_at", deaf)
 
 
 def believe_what_was_written_down(patch: Patch) -> None:
@@ -104,23 +105,23 @@ def overlook_what_is_missing(patch: Patch) -> None:
 
 
 def without_the_brake(patch: Patch) -> None:
-    async def may_end(_: IdleBrake, looks: brake.Looks) -> frozenset[str]:
+    async def may_end(_: IdleBrake, looks: watch_idleness.Looks) -> frozenset[str]:
         return frozenset(it.id for it, _ in looks.over)
 
     patch.setattr(IdleBrake, "may_end", may_end)
 
 
 def forget_those_that_ended(patch: Patch) -> None:
-    real = brake._still_counting
+    real = watch_idleness._still_counting
 
     def still_counting(*args: Any, **named: Any) -> Any:
         return {key: it for key, it in real(*args, **named).items() if not it.has_ended}
 
-    patch.setattr(brake, "_still_counting", still_counting)
+    patch.setattr(watch_idleness, "_still_counting", still_counting)
 
 
 def never_used_up(patch: Patch) -> None:
-    patch.setattr("gpuherd.domain.budgets.review.is_used_up", lambda *_: False)
+    patch.setattr("gpuherd.domain.money.budget.is_used_up", lambda *_: False)
 
 
 def accept_everything(patch: Patch) -> None:
@@ -128,7 +129,7 @@ def accept_everything(patch: Patch) -> None:
 
 
 def end_nothing(patch: Patch) -> None:
-    patch.setattr("gpuherd.usecases.reconcile.advance.budget_end", lambda *_: None)
+    patch.setattr("gpuherd.usecases.reconcile.reconcile_instance.budget_end", lambda *_: None)
 
 
 @pytest.mark.long

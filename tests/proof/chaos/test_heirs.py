@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.instance.lifecycle.handover import lineage_of
-from gpuherd.domain.succession.succession import HeirState
-from gpuherd.usecases.succession.follow import FollowSuccession
+from gpuherd.domain.instance.replacement import HeirState, lineage_of
+from gpuherd.usecases.reconcile.hand_over_to_replacement import FollowSuccession
 from proof.chaos.report import run_seed, run_seeds
 
 SEEDS = 20
@@ -39,7 +38,7 @@ def retire_early(patch: pytest.MonkeyPatch) -> None:
         known = lineage_of(*both)
         return replace(known, heir=HeirState.USABLE) if known.heir is HeirState.COMING else known
 
-    patch.setattr("gpuherd.usecases.succession.follow.lineage_of", early)
+    patch.setattr("gpuherd.usecases.reconcile.hand_over_to_replacement.lineage_of", early)
 
 
 # Storms with three of one lineage are rare: the search begins where one is known.

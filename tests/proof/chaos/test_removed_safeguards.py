@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import Witness
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
+from gpuherd.domain.cloud.offer import DiskTariff
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
+from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.cloud import judge_list
-from gpuherd.usecases.events.record import EventRecorder
-from gpuherd.usecases.orphans.collect import CollectOrphans
-from gpuherd.usecases.reconcile import resolve_attempt
-from gpuherd.usecases.reconcile.rent import RentMachine
-from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.webhooks.deliver import DeliverWebhook
+from gpuherd.usecases.cloud import observe_cloud
+from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
+from gpuherd.usecases.events.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.events.record_event import EventRecorder
+from gpuherd.usecases.reconcile import adopt_machine
+from gpuherd.usecases.reconcile.adopt_machine import ResolveAttempt
+from gpuherd.usecases.reconcile.rent_machine import RentMachine
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.operation import UserOperation
 from proof.chaos.process import Pace
@@ -53,7 +53,7 @@ def caught_by_seeds(rule: str, first: int = 0) -> bool:
 
 
 def do_not_wait(patch: Patch) -> None:
-    patch.setattr(resolve_attempt, "is_proven_not_created", lambda *_: True)
+    patch.setattr(adopt_machine, "is_proven_not_created", lambda *_: True)
 
 
 def forget_the_call(patch: Patch) -> None:
@@ -158,7 +158,7 @@ def test_an_outage_that_answers_with_empty_lists_is_noticed_by_whoever_believes_
 ) -> None:
     outage = directed(LOST, BLIND, witness_instance=True)
     assert rules_broken(outage) == set()
-    monkeypatch.setattr(judge_list, "judge_witness", lambda *_: Witness.SEEN)
+    monkeypatch.setattr(observe_cloud, "judge_witness", lambda *_: Witness.SEEN)
     assert "I2 single" in rules_broken(outage)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from gpuherd.domain.cloud.tag import Tag
+from gpuherd.domain.instance.rent_attempt import Tag
 from proof.chaos.kills.checker import WEBHOOK_SECRET, lineage_violations
 from proof.chaos.kills.ledger_checker import MOMENTS
 from proof.chaos.kills.plan import UserScript

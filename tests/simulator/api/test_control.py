@@ -7,7 +7,7 @@ from random import Random
 import aiohttp
 import pytest
 
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World

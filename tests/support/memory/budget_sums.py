@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.budgets.budget import Budget
-from gpuherd.domain.budgets.calendar import resets_at
-from gpuherd.domain.budgets.judgement import check_lease, judge
-from gpuherd.domain.budgets.of_instance import demand_of, lease_left
-from gpuherd.domain.budgets.spending import ENDLESS, BudgetRules, Demand, Promised, Spending
-from gpuherd.domain.costs.amount import doubt_nano, nano_usd
-from gpuherd.domain.costs.period import cost_within
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.quota import usage_of
-from gpuherd.ports.instances import Change
+from gpuherd.domain.money.budget import (
+    ENDLESS,
+    Budget,
+    BudgetRules,
+    Demand,
+    Promised,
+    Spending,
+    check_lease,
+    demand_of,
+    judge,
+    lease_left,
+)
+from gpuherd.domain.money.period import cost_within, resets_at
+from gpuherd.domain.money.usage_span import doubt_nano, nano_usd
+from gpuherd.ports.instance_port import Change
 from tests.support.memory.tables import SpanRow, Tables
 
 SECOND = timedelta(seconds=1)

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.budgets.budget import BUDGETS_MAX, Budget
-from gpuherd.domain.budgets.spending import BudgetRules, Demand, Spending
-from gpuherd.domain.endings.terms import EndAction
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.due import may_end
+from gpuherd.domain.instance.instance_state import may_end
+from gpuherd.domain.instance.lease import EndAction
 from gpuherd.domain.instance.quota import usage_of
-from gpuherd.ports.events import AccountEvent
+from gpuherd.domain.money.budget import BUDGETS_MAX, Budget, BudgetRules, Demand, Spending
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.event_port import AccountEvent
 from tests.support.memory.budget_sums import judge_demand, spending_of
 from tests.support.memory.orphans import tell
 from tests.support.memory.tables import Tables

@@ -10,23 +10,35 @@ from datetime import UTC, date, datetime
 from gpuherd.domain.clock_reading import ClockReading, by_present_clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
-from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.costs.meter.edges import REPLACED
-from gpuherd.domain.costs.meter.metering import Metering, cut_all, meters_of, read_meters
-from gpuherd.domain.costs.meter.of_instance import (
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
+from gpuherd.domain.instance.rent_attempt import machine_tag
+from gpuherd.domain.money.meter import (
+    REPLACED,
+    Metering,
+    cut_all,
+    meters_of,
+    read_meters,
+)
+from gpuherd.domain.money.meter_reading import (
     MachineRecord,
     record_of,
     subject_of,
     subject_of_instance,
     unseen_spans,
 )
-from gpuherd.domain.costs.overlap import LineageMember, overlap_within, taken_over_at
-from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
-from gpuherd.domain.costs.settled import settle
-from gpuherd.domain.costs.span import CostKind, CostSpan
-from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
-from gpuherd.ports.costs import (
+from gpuherd.domain.money.period import (
+    DAY,
+    NO_SHARE,
+    LineageMember,
+    Period,
+    Share,
+    cost_within,
+    day_start,
+    overlap_within,
+    taken_over_at,
+)
+from gpuherd.domain.money.usage_span import CostKind, CostSpan, CostSubject, settle
+from gpuherd.ports.costs_port import (
     LABEL_KEYS_MAX,
     BilledDay,
     CostGroup,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
-from gpuherd.bootstrap.ports import StorePorts
-from gpuherd.jobs.outcome import Done
+from gpuherd.bootstrap.service_parts import StorePorts
+from gpuherd.domain.job import Done
 from tests.support.herd import Herd
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts

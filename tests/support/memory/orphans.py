@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
-from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.events import ACCOUNT
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
-from gpuherd.domain.orphans.orphan import (
+from gpuherd.domain.cloud.orphan import (
     MachineRecords,
     Orphan,
     OrphanOrder,
     OrphanVerdict,
     machine_claimed_error,
 )
-from gpuherd.ports.events import AccountEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import LedgerEntry, LedgerWrite, OrphanCandidate
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
+from gpuherd.domain.instance.instance_event import ACCOUNT
+from gpuherd.domain.instance.instance_state import has_given_up_machine
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.event_port import AccountEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.observation_port import LedgerEntry, LedgerWrite, OrphanCandidate
 from tests.support.memory.instances.observations import sighting_row
 from tests.support.memory.instances.writes import add_instance, let_go, update_instance
 from tests.support.memory.jobs import job_rows

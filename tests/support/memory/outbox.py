@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.api_key import ADMIN_ID
-from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.api_key import ADMIN_ID
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.dispatch import QueuedDelivery
-from gpuherd.jobs.job import delivery_key
-from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
+from gpuherd.domain.job import delivery_key
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState, QueuedDelivery
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.webhook_port import DeliveryUpdate, WakesNext
 from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import Tables
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.bootstrap.ports import StorePorts
-from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.bootstrap.service_parts import StorePorts
+from gpuherd.usecases.events.stream_events import ChangeHub
 from tests.support.absent import Absent
 from tests.support.no_endpoints import NoEndpoints
 

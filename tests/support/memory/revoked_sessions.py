@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import StoreUnavailable
 
 

@@ -7,7 +7,12 @@ from typing import Any
 
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.resilience.circuit_breaker import SharedBreakerState
-from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease, TokenLeaseBucket
+from gpuherd.resilience.shared_rate_limit import (
+    Limit,
+    ReturnedTokens,
+    TokenLease,
+    TokenLeaseBucket,
+)
 from tests.support.fake_clock import FakeClock
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.schema import queue_table
-from gpuherd.clock import Ids
-from gpuherd.domain.costs.span import CostSpan
-from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.domain.money.usage_span import CostSpan, CostSubject
+from gpuherd.ports.clock_port import Ids
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts, write_spans

@@ -10,22 +10,26 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
-from gpuherd.domain.budgets.budget import Budget
+from gpuherd.domain.audit import (
+    NO_HASH,
+    AuditEntry,
+    AuditRecord,
+    chained,
+)
 from gpuherd.domain.clock_reading import ClockSeam
+from gpuherd.domain.cloud.capacity_line import OfferRest
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.offer import OfferKey
-from gpuherd.domain.costs.span import CostKind, CostSpan
-from gpuherd.domain.costs.subject import CostSubject
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.capacity_line import OfferRest
-from gpuherd.domain.instance.events import Event
+from gpuherd.domain.cloud.orphan import Orphan
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.domain.orphans.orphan import Orphan
-from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.jobs.job import NewJob
-from gpuherd.ports.costs import BilledDay
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.domain.job import NewJob
+from gpuherd.domain.money.budget import Budget
+from gpuherd.domain.money.usage_span import CostKind, CostSpan, CostSubject
+from gpuherd.domain.webhooks.webhook_delivery import Delivery
+from gpuherd.ports.costs_port import BilledDay
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -11,34 +11,32 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
-from gpuherd.adapters.sql.access.audit import SqlAuditLog
-from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
-from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
-from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
-from gpuherd.adapters.sql.budgets.store import SqlBudgets
-from gpuherd.adapters.sql.costs.store import SqlCosts
-from gpuherd.adapters.sql.costs.write import write_spans
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
-from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.instances.plans import SqlHeldPlans
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.adapters.sql.jobs.store import SqlJobs
-from gpuherd.adapters.sql.orphans.store import SqlOrphans
-from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.rental_tables import metadata
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import metadata
-from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
-from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
-from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
-from gpuherd.clock import Ids
-from gpuherd.domain.costs.span import CostSpan
-from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.access_store import (
+    SqlApiKeys,
+    SqlIdempotencyStore,
+    SqlNamedSecrets,
+    SqlRevokedSessions,
+)
+from gpuherd.adapters.stores.audit_store import SqlAuditLog
+from gpuherd.adapters.stores.budget_store import SqlBudgets
+from gpuherd.adapters.stores.capacity_store import SqlCapacityMemory, SqlHeldPlans
+from gpuherd.adapters.stores.event_store import SqlEventLog
+from gpuherd.adapters.stores.installation_store import SqlFlags
+from gpuherd.adapters.stores.instance_locks import SqlInstanceLeases
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.job_store import SqlJobs
+from gpuherd.adapters.stores.ledger_store import SqlCosts
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.adapters.stores.orphan_store import SqlOrphans
+from gpuherd.adapters.stores.retention_store import SqlRetention
+from gpuherd.adapters.stores.usage_span_writes import write_spans
+from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog, SqlOutbox, SqlWebhookEndpoints
+from gpuherd.domain.money.usage_span import CostSpan, CostSubject
+from gpuherd.ports.clock_port import Ids
 from tests.support.fake_clock import FakeClock
 
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, event
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.group_commit import run_batch
-from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.group_commit import run_batch
+from gpuherd.adapters.sql.schema_migration import migrate
 from tests.support.sql.shared_sql_cache import share_compiled_sql
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.database import Database
 
 _first: dict[tuple[str, bool], Engine] = {}
 

@@ -10,8 +10,8 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.notifications.smtp_server import MailSecurity, SmtpServer
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_endpoint import MailSecurity, SmtpServer
 from tests.support.net.loopback_server import LoopbackServer
 
 USER, PASSWORD = "herd", "canary-of-the-mail-server"

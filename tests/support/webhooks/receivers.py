@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import job
-from gpuherd.domain.access.secret import Secret
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.webhook_port import DeliveryResult
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

@@ -10,21 +10,26 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.budgets.budget import AtLimit, Budget, BudgetScope, ScopeKind
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.endings.terms import Lease, Terms
+from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.errors import BudgetExhausted, InvalidRequest
-from gpuherd.domain.instance.events import CauseCode
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.domain.instance.instance_event import CauseCode
+from gpuherd.domain.instance.lease import Lease, Terms
+from gpuherd.domain.money.budget import (
+    AtLimit,
+    Budget,
+    BudgetScope,
+    ScopeKind,
+)
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.machine_charges import machine_charges
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.instances.change_lease import LeaseOrder
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.support.budgets import USD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

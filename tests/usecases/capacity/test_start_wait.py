@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.instance import Instance, StartWait, Status
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.domain.instance.waiting import StartWait
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

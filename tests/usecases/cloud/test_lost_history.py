@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.ports.instances import Change, InstanceQuery
+from gpuherd.ports.instance_port import Change, InstanceQuery
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.observe import KNOWN_RECHECK_S
+from gpuherd.usecases.cloud.observe_cloud import KNOWN_RECHECK_S
 from tests.support.builders import a_list
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -11,10 +11,10 @@ from typing import Any, cast
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.costs.meter.metering import Metering, MeterState
-from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.ports.observations import Observations
-from gpuherd.usecases.cloud.metering import PrepareMetering
+from gpuherd.domain.money.meter import Metering, MeterState
+from gpuherd.domain.money.meter_reading import Tariff
+from gpuherd.ports.observation_port import Observations
+from gpuherd.usecases.money.meter_costs import PrepareMetering
 from tests.support.builders import INSTALLATION, a_list, a_machine, a_sighting, a_tagged_machine
 from tests.support.fake_clock import START, FakeClock
 

@@ -15,7 +15,7 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.replicas.leadership import AlwaysLeader
+from gpuherd.usecases.service.leader_election import AlwaysLeader
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

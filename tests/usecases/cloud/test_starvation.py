@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.cloud.machine import Listing
-from gpuherd.domain.cloud.offer import Template
+from gpuherd.domain.cloud.template import Template
 from gpuherd.domain.errors import NotFound, RateLimited
-from gpuherd.resilience.rate_limit import Lane, RateLimiter, RateLimitExceeded
+from gpuherd.resilience.rate_limiter import Lane, RateLimiter, RateLimitExceeded
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World

@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.ports.events import EventFilter
-from gpuherd.usecases.costs.watch_balance import WatchBalance
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.ports.event_port import EventFilter
+from gpuherd.usecases.money.compare_bill import WatchBalance
 from tests.support.fake_billing import FakeBilling
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

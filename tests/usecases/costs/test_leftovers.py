@@ -7,14 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import ADMIN, Caller
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.costs.bill import StorageVolume
-from gpuherd.domain.costs.leftover import SUGGESTIONS, LeftoverKind
-from gpuherd.domain.costs.meter.edges import UNCLEAR
-from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.api_key import ADMIN, Caller, Scope
 from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.domain.money.balance import SUGGESTIONS, LeftoverKind
+from gpuherd.domain.money.bill import StorageVolume
+from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.usage_span import NANO, CostKind
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.fake_billing import FakeBilling
 from tests.support.fake_clock import FakeClock

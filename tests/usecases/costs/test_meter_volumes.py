@@ -8,15 +8,13 @@ from fractions import Fraction
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import ADMIN, Caller
-from gpuherd.domain.costs.amount import usd_of
-from gpuherd.domain.costs.period import Period
-from gpuherd.domain.costs.span import CostKind
-from gpuherd.ports.costs import CostReport, GroupBy
+from gpuherd.domain.api_key import ADMIN, Caller, Scope
+from gpuherd.domain.money.period import Period
+from gpuherd.domain.money.usage_span import CostKind, usd_of
+from gpuherd.ports.costs_port import CostReport, GroupBy
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.costs.meter_volumes import VOLUMES_LOOKED_AT
+from gpuherd.usecases.money.meter_costs import VOLUMES_LOOKED_AT
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

@@ -7,8 +7,7 @@ from decimal import Decimal
 import pytest
 
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.money.usage_span import CostKind, nano_usd
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.world.market import set_price
 from gpuherd.simulator.world.world import World

@@ -8,11 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.costs.bill import BillCategory
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.ports.events import EventFilter, LoggedEvent
+from gpuherd.domain.money.bill import BillCategory
+from gpuherd.domain.money.usage_span import NANO, CostKind
+from gpuherd.ports.event_port import EventFilter, LoggedEvent
 from tests.support.fake_billing import FakeBilling, charge
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -6,11 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import ADMIN, Caller
-from gpuherd.domain.costs.amount import NANO
-from gpuherd.domain.costs.period import Period
-from gpuherd.ports.costs import GroupBy
+from gpuherd.domain.api_key import ADMIN, Caller, Scope
+from gpuherd.domain.money.period import Period
+from gpuherd.domain.money.usage_span import NANO
+from gpuherd.ports.costs_port import GroupBy
 from tests.support.fake_billing import FakeBilling, charge
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -10,12 +10,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.domain.instance.events import ACCOUNT, Event
-from gpuherd.ports.events import EVERYTHING, EventFilter, EventPage, LoggedEvent
-from gpuherd.usecases.events import event_stream
-from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.events.event_stream import (
+from gpuherd.domain.instance.instance_event import ACCOUNT, Event
+from gpuherd.ports.event_port import (
+    EVERYTHING,
+    EventFilter,
+    EventPage,
+    LoggedEvent,
+)
+from gpuherd.usecases.events import stream_events
+from gpuherd.usecases.events.stream_events import (
     HEARTBEAT,
+    ChangeHub,
     EventFeed,
     EventStream,
     Reader,
@@ -225,7 +230,7 @@ class TestHandingOut:
     ) -> None:
         async with listening(feed, clock) as it:
             log.happen(ring=False)
-            await clock.advance(event_stream.POLL_INTERVAL_S)
+            await clock.advance(stream_events.POLL_INTERVAL_S)
             assert it.got == [1]
 
     async def test_fifty_streams_get_everything_in_order_for_one_read(
@@ -289,7 +294,7 @@ class TestHandingOut:
             await clock.advance(5)
             log.fails = False
             log.happen(ring=False)
-            await clock.advance(event_stream.STORE_RETRY_S)
+            await clock.advance(stream_events.STORE_RETRY_S)
             assert it.got == [1, 2]
 
 
@@ -397,7 +402,7 @@ class TestEnding:
 
     async def test_a_quiet_stream_gives_a_sign_of_life(self, feed: EventFeed, clock: FakeClock) -> None:
         async with listening(feed, clock) as it:
-            await clock.advance(event_stream.HEARTBEAT_S * 3 + 5)
+            await clock.advance(stream_events.HEARTBEAT_S * 3 + 5)
             assert it.raw == [HEARTBEAT] * 3
 
     async def test_events_are_signs_of_life(self, feed: EventFeed, log: ListLog, clock: FakeClock) -> None:
@@ -413,7 +418,7 @@ class TestEnding:
         allowed = True
         async with listening(feed, clock, may_read=lambda: allowed) as it, listening(feed, clock) as other:
             allowed = False
-            await clock.advance(event_stream.STREAM_CHECK_S)
+            await clock.advance(stream_events.STREAM_CHECK_S)
             assert (it.over, other.over) == (True, False)
 
     async def test_closing_ends_all_streams_and_lets_nobody_in(

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.mapping import earlier_rows
-from gpuherd.bootstrap.ports import StorePorts
+from gpuherd.adapters.stores import row_codec
+from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
+from gpuherd.domain.instance.operation import Failure
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -264,7 +264,7 @@ async def test_what_is_waited_for_is_what_the_reason_says(story: Play, tmp_path:
     """A new reason ends a wait, and a wait has its reason: whoever sets one sets the other."""
     herd, _ = await played(story, tmp_path / "plain", as_it_is)
     for it in herd.saved:
-        said = earlier_rows.waiting_in(it.reason)
+        said = row_codec.waiting_in(it.reason)
         assert (it.waiting_for and it.waiting_for.what) == (said and said.what), it.reason
 
 

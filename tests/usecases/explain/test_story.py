@@ -11,14 +11,15 @@ import pytest
 
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CircuitOpen
-from gpuherd.domain.instance import events as kinds
-from gpuherd.domain.instance.events import Event
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status, Wish
+from gpuherd.domain.instance import instance_event
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.explain.story import duration_text, sentence, story_of
+from gpuherd.usecases.instances.tell_timeline import duration_text, sentence, story_of
 from tests.support.builders import an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -142,7 +143,7 @@ async def test_an_outage_that_begins_later_is_on_record_once(herd: Herd, world: 
     await herd.run_for(timedelta(seconds=5))
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120))
     instance = await herd.settle(await herd.launch())
-    waits = [it for it in await herd.events(instance.id) if it.type == kinds.WAITING]
+    waits = [it for it in await herd.events(instance.id) if it.type == instance_event.WAITING]
     assert len(waits) == 1
     assert waits[0].details["for"] == "cloud"
     assert (await told(herd, instance))[1].partition(": ")[2].startswith("The cloud cannot be asked (")
@@ -211,13 +212,17 @@ async def test_a_stop_and_a_start_have_times_of_their_own(herd: Herd) -> None:
 
 def rejected(code: str, reason: str, at: int, **details: object) -> Event:
     moment = START + timedelta(seconds=at)
-    return an_event(at=moment, type=kinds.ATTEMPT_REJECTED, reason=reason, details={"code": code, **details})
+    return an_event(
+        at=moment, type=instance_event.ATTEMPT_REJECTED, reason=reason, details={"code": code, **details}
+    )
 
 
 def planned(at: int, **details: object) -> Event:
     offer = {"productId": "p1", "productName": "H100", "region": "EU-01", "hourlyPrice": "2.125"}
     moment = START + timedelta(seconds=at)
-    return an_event(at=moment, type=kinds.PLANNED, details={"accepted": [offer], "refused": [], **details})
+    return an_event(
+        at=moment, type=instance_event.PLANNED, details={"accepted": [offer], "refused": [], **details}
+    )
 
 
 def test_the_same_in_vain_again_and_again_is_told_once() -> None:
@@ -240,7 +245,7 @@ def test_what_differs_is_not_folded() -> None:
 
 def test_an_old_record_without_names_and_totals_is_still_told() -> None:
     details = {"accepted": [{"productId": "p1", "region": "EU-01", "gpuHourlyPrice": "0.5"}], "refused": [{}]}
-    (one,) = story_of(an_instance(), [an_event(type=kinds.PLANNED, details=details)], ())
+    (one,) = story_of(an_instance(), [an_event(type=instance_event.PLANNED, details=details)], ())
     assert one.text == "Chose p1 in EU-01, the only offer that fits; 1 more does not."
 
 
@@ -265,7 +270,7 @@ def test_what_was_rented_costs_its_disk_too_and_is_never_told_cheaper_than_it_is
     ],
 )
 def test_what_was_accepted(wish: dict[str, object], words: str) -> None:
-    base = Wish("H100", "101", gpu_num=2, regions=("A",))
+    base = LaunchSpec("H100", "101", gpu_num=2, regions=("A",))
     (one,) = story_of(an_instance(wish=replace(base, **wish)), [an_event()], ())  # type: ignore[arg-type]
     assert one.text.endswith(words)
 
@@ -273,9 +278,9 @@ def test_what_was_accepted(wish: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (an_event(type=kinds.START_REFUSED, reason="none left"), None),
-        (an_event(type=kinds.TIMEOUT, reason="too late"), None),
-        (an_event(type=kinds.RECLAIM_NOTICE, reason="the cloud takes it"), "The cloud takes it."),
+        (an_event(type=instance_event.START_REFUSED, reason="none left"), None),
+        (an_event(type=instance_event.TIMEOUT, reason="too late"), None),
+        (an_event(type=instance_event.RECLAIM_NOTICE, reason="the cloud takes it"), "The cloud takes it."),
         (an_event(type="instance.something_new"), "Instance.something_new."),
     ],
 )
@@ -285,13 +290,15 @@ def test_other_events(event: Event, words: str | None) -> None:
 
 @pytest.mark.parametrize(("actor", "who"), [("admin", "the admin key"), ("abc", "the key abc")])
 def test_it_is_told_who_asked(actor: str, who: str) -> None:
-    asked = kinds.Cause(kinds.CauseCode.DELETE_REQUESTED)
-    event = an_event(type=kinds.DELETING, cause=asked, actor=actor)
+    asked = instance_event.Cause(instance_event.CauseCode.DELETE_REQUESTED)
+    event = an_event(type=instance_event.DELETING, cause=asked, actor=actor)
     assert story_of(an_instance(), [event], ())[0].text == f"A delete was asked for by {who}."
 
 
 def test_a_failed_start_keeps_the_data() -> None:
-    failed = an_event(type=kinds.FAILED, reason="no", details={"code": "STARTUP_TIMEOUT", "start": True})
+    failed = an_event(
+        type=instance_event.FAILED, reason="no", details={"code": "STARTUP_TIMEOUT", "start": True}
+    )
     it = an_instance(status=Status.FAILED, goal=Goal.RUNNING, cloud_id="m-1")
     assert story_of(it, [failed], ())[0].text == (
         "Given up (STARTUP_TIMEOUT): No. The machine and its data stay."

@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.instance import events as kinds
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health import Health
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.operation import OperationKind, requested
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.instance import goal_rules, instance_event
+from gpuherd.domain.instance.goal_rules import StartOrder
+from gpuherd.domain.instance.health import Health, HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status, Waiting, WaitingFor
+from gpuherd.domain.instance.operation import Failure, OperationKind, requested
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.explain.waiting import ADVICE, advice_for, explain_waiting
-from gpuherd.usecases.explain.why import considered
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
+from gpuherd.usecases.instances.explain_instance import considered
+from gpuherd.usecases.instances.tell_timeline import ADVICE, advice_for, explain_waiting
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -140,7 +136,9 @@ def test_equal_rounds_in_a_row_are_counted_not_repeated() -> None:
     offer = {"productId": "p1", "region": "A"}
     rounds = [
         an_event(
-            at=START + timedelta(seconds=n), type=kinds.PLANNED, details={"accepted": [offer], "attempt": n}
+            at=START + timedelta(seconds=n),
+            type=instance_event.PLANNED,
+            details={"accepted": [offer], "attempt": n},
         )
         for n in range(4)
     ]
@@ -199,8 +197,8 @@ def test_after_a_start_in_vain_it_advises_what_is_accepted(status: Status, advic
     operation = requested("op_1", OperationKind.START, START).failed(late)
     ended = an_instance(status=status, cloud_id="m-1", last_error=late, operation=operation)
     assert advice_for(ended, None) == advice
-    after = goals.stop(ended, "op_2", START) if status is Status.FAILED else ended
-    assert goals.start(replace(after, status=Status.EXITED), StartOrder(), "op_3", START)
+    after = goal_rules.stop(ended, "op_2", START) if status is Status.FAILED else ended
+    assert goal_rules.start(replace(after, status=Status.EXITED), StartOrder(), "op_3", START)
 
 
 def test_an_order_without_an_answer_comes_first() -> None:

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.endings.idleness import AppAnswer, Utilization
-from gpuherd.domain.endings.terms import Idleness, Terms
-from gpuherd.usecases.idleness.look import LookAtUse
+from gpuherd.domain.instance.idleness import AppAnswer, Utilization
+from gpuherd.domain.instance.lease import Idleness, Terms
+from gpuherd.usecases.reconcile.watch_idleness import LookAtUse
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import START, FakeClock
 

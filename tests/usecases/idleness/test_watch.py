@@ -8,14 +8,19 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.endings.idleness import AppAnswer
-from gpuherd.domain.endings.terms import ActivityCheck, EndAction, Idleness, Terms
+from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lease import (
+    ActivityCheck,
+    EndAction,
+    Idleness,
+    Terms,
+)
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.money.use import Use
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.idleness.brake import AUTO_STOP_BRAKED
+from gpuherd.usecases.reconcile.watch_idleness import AUTO_STOP_BRAKED
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 

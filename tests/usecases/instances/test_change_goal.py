@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.health import HealthCheck, HealthStatus
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.operation import OperationPhase, OperationState
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

@@ -10,18 +10,17 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.mapping.instances import instance_row
+from gpuherd.adapters.stores.row_codec import instance_row
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.instances.comprehensive import COMPREHENSIVE_TTL_S
+from gpuherd.usecases.instances.list_comprehensive import COMPREHENSIVE_TTL_S
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.access.api_key import Limits, Scope
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.disk_tariff import DiskTariff
+from gpuherd.domain.api_key import Caller, Limits, Scope
+from gpuherd.domain.cloud.offer import DiskTariff
 from gpuherd.domain.errors import NoCapacity, QuotaExceeded
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.ports.instance_port import Change
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.describe.plan import describe_plan
-from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.instances.reprice_disks import RepriceDisks
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.money.report_costs import RepriceDisks
+from gpuherd.usecases.views.instance_view import describe, describe_plan
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from gpuherd.contract.codec.model import encode
 from gpuherd.contract.instance import InstanceRecord
-from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.settled_cost import SettledCost
-from gpuherd.ports.instances import InstancePage, InstanceQuery
-from gpuherd.usecases.describe.instance import describe, describe_cost
-from gpuherd.usecases.instances import list_page
-from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.domain.instance.instance import Instance, SettledCost, Status
+from gpuherd.ports.instance_port import InstancePage, InstanceQuery
+from gpuherd.usecases.instances import read_instance
+from gpuherd.usecases.instances.read_instance import ListInstances
+from gpuherd.usecases.views.instance_view import describe, describe_cost
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import START, FakeClock
 
@@ -50,7 +49,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
         described.append(it.status.value)
         return describe(it)
 
-    monkeypatch.setattr(list_page, "describe", counting)
+    monkeypatch.setattr(read_instance, "describe", counting)
     it = a_running_instance(1)
     shelf = Shelf((it,))
     listing = ListInstances(shelf, FakeClock())  # type: ignore[arg-type]
@@ -63,7 +62,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
 
 
 async def test_what_is_kept_stays_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(list_page, "CACHED_ENTRIES_MAX", 3)
+    monkeypatch.setattr(read_instance, "CACHED_ENTRIES_MAX", 3)
     listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))), FakeClock())  # type: ignore[arg-type]
     assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9
     assert listing._encoded.stats.size == 3

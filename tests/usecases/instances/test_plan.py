@@ -15,20 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.access.api_key import Limits, Scope
-from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
-from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable
+from gpuherd.domain.api_key import SYSTEM_CALLER, Caller, Limits, Scope
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.template import Template, TemplateUnusable
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, InvalidRequest, NotFound
-from gpuherd.domain.instance.estimate import DEFAULT_TIME_TO_READY, SAMPLES_MIN, sample_count, time_to_ready
-from gpuherd.domain.instance.instance import Optimize, Status, Wish
-from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
+from gpuherd.domain.instance.plan import (
+    DEFAULT_TIME_TO_READY,
+    SAMPLES_MIN,
+    Plan,
+    sample_count,
+    time_to_ready,
+)
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.catalogue import PRICES_TTL_S, CatalogueCache
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.describe.plan import describe_plan
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.read_catalogue import PRICES_TTL_S, CatalogueCache
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.views.instance_view import describe_plan
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -224,7 +230,7 @@ async def test_regions_that_do_not_sell_it_are_named_if_they_were_asked_for(herd
 class PrivateTemplates(CatalogueCache):
     """Templates that need a credential nobody has."""
 
-    async def run_spec(self, wish: Wish) -> Template:
+    async def run_spec(self, wish: LaunchSpec) -> Template:
         return replace(await super().run_spec(wish), registry_auth_id="gone")
 
 
@@ -237,7 +243,7 @@ async def test_a_missing_registry_credential_is_found_before_it_costs_anything(h
 class BrokenTemplates(CatalogueCache):
     """Templates from which nothing can be started."""
 
-    async def run_spec(self, wish: Wish) -> Template:
+    async def run_spec(self, wish: LaunchSpec) -> Template:
         raise TemplateUnusable("it names no image")
 
 

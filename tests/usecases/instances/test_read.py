@@ -13,16 +13,20 @@ from typing import Any, cast
 import pytest
 
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.ports.instances import Instances
+from gpuherd.domain.instance.instance import Instance, Status, Waiting, WaitingFor
+from gpuherd.domain.instance.instance_state import WaitFor
+from gpuherd.ports.instance_port import Instances
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.instances.find import FindInstance
-from gpuherd.usecases.instances.read import DETAILS_TTL_S, RECHECK_S, WAITING_TTL_S, ReadInstance
+from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.instances.read_instance import (
+    DETAILS_TTL_S,
+    RECHECK_S,
+    WAITING_TTL_S,
+    FindInstance,
+    ReadInstance,
+)
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd

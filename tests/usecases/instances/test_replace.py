@@ -8,12 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.api_key import ADMIN, Limits
 from gpuherd.domain.errors import Conflict, QuotaExceeded
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd

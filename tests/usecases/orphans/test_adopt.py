@@ -8,16 +8,17 @@ from decimal import Decimal
 
 import pytest
 
+from gpuherd.domain.cloud.orphan import OrphanEnding
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.orphans.orphan import OrphanEnding
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.builders import instance_id
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

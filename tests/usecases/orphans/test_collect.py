@@ -13,19 +13,24 @@ import pytest
 
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.cloud.orphan import (
+    COLLECTOR,
+    OrphanEnding,
+    OrphanOrder,
+    OrphanVerdict,
+)
 from gpuherd.domain.errors import CloudRefused
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.events import ACCOUNT
-from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.orphans.orphan import COLLECTOR, OrphanEnding, OrphanOrder, OrphanVerdict
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.instance_event import ACCOUNT
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
+from gpuherd.ports.instance_port import Change
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.orphans.collect import CLOSED_LINES_RETENTION, COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.collect_orphans import CLOSED_LINES_RETENTION, COLLECTOR_BRAKED
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

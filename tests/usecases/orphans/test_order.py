@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from gpuherd.domain.cloud.orphan import COLLECTOR, OrphanOrder
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.orphans.orphan import COLLECTOR, OrphanOrder
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.cloud.tag import Tag, cloud_name, parse_tag
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.events import ACCOUNT
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.cloud.orphan import OrphanVerdict
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.domain.instance.instance_event import ACCOUNT
+from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name, parse_tag
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
-from gpuherd.usecases.orphans.order import OPERATOR
+from gpuherd.usecases.cloud.guard_creates import INSTALLATION_SHARED
+from gpuherd.usecases.cloud.handle_orphan import OPERATOR
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import alive, ledger, look, look_for, record, rent_tagged

@@ -11,15 +11,15 @@ import pytest
 
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.errors import NoCapacity, NotFound
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import OnFailure, Status
-from gpuherd.jobs.job import Job, JobStatus, Priority
-from gpuherd.jobs.outcome import Done
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.job import Done, Job, JobStatus, Priority
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

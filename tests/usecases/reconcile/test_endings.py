@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.access.api_key import Limits, Scope
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
+from gpuherd.domain.api_key import Caller, Limits, Scope
 from gpuherd.domain.errors import Conflict, InvalidRequest
-from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Lease,
+    Silence,
+    Terms,
+)
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
 from gpuherd.domain.errors import OutcomeUnknown
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Lease,
+    Silence,
+    Terms,
+)
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

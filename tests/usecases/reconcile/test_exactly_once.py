@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.cloud.offer import CreateCall
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind

@@ -8,12 +8,11 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.contract.codec.values import iso
-from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.cloud.orphan import OrphanVerdict
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

@@ -10,23 +10,21 @@ from random import Random
 import pytest
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED
-from gpuherd.domain.orphans.orphan import OrphanVerdict
-from gpuherd.jobs.job import Job, JobStatus, Priority
-from gpuherd.jobs.outcome import Snooze
+from gpuherd.domain.cloud.orphan import OrphanVerdict
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.instance_state import VANISHED
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
+from gpuherd.domain.job import Job, JobStatus, Priority, Snooze
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world import world as simulated
 from gpuherd.simulator.world.placement import new_id
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, SHARING_CLEARED_AT
-from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.reconcile.own_machine import Ownership
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED, INSTALLATION_SHARED, SHARING_CLEARED_AT
+from gpuherd.usecases.reconcile.adopt_machine import Ownership
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd

@@ -10,23 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases
-from gpuherd.adapters.sql.replicas.registry import SqlReplicas
+from gpuherd.adapters.stores.leader_fence import FencedDatabase
+from gpuherd.adapters.stores.observation_store import SqlObservations
+from gpuherd.adapters.stores.replica_store import SqlLeaderLeases, SqlReplicas
 from gpuherd.domain.cloud.machine import Listing
-from gpuherd.domain.cloud.offer import CreateCall
+from gpuherd.domain.cloud.orphan import (
+    Orphan,
+    OrphanFinding,
+    OrphanOrder,
+    OrphanVerdict,
+)
+from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanOrder, OrphanVerdict
-from gpuherd.ports.instances import Change, LeasedInstance
-from gpuherd.ports.orphans import LedgerWrite
-from gpuherd.ports.replicas import Replica
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.ports.instance_port import Change, LeasedInstance
+from gpuherd.ports.observation_port import LedgerWrite
+from gpuherd.ports.replica_port import Replica
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.cloud.collect_orphans import ExecuteOrphanOrder
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
-from gpuherd.usecases.replicas.leadership import LEADER_LEASE_NAME, LEASE_RENEW_S, LEASE_TERM, LeaderLease
-from gpuherd.usecases.replicas.registry import HEARTBEAT_TIMEOUT, ReplicaRegistry
+from gpuherd.usecases.service.leader_election import (
+    HEARTBEAT_TIMEOUT,
+    LEADER_LEASE_NAME,
+    LEADER_RENEW_S,
+    LEASE_TERM,
+    LeaderLease,
+    ReplicaRegistry,
+)
 from tests.support.builders import a_machine
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -100,7 +111,7 @@ async def test_a_duty_that_is_renewed_in_time_is_held_for_ever(herd: Herd, clock
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     for _ in range(20):
         assert await ours.renew()
-        await clock.advance(LEASE_RENEW_S)
+        await clock.advance(LEADER_RENEW_S)
         assert ours.is_leader()
         assert not await theirs.renew()
 

@@ -14,7 +14,7 @@ from gpuherd.resilience.circuit_breaker import (
     Permit,
     SharedBreakerState,
 )
-from gpuherd.usecases.replicas.shared_breaker import SharedBreaker
+from gpuherd.usecases.service.shared_breaker import SharedBreaker
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.shared_limits import MemoryBreakerStore
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.usecases.replicas.store_history import HISTORY_FLAG, StoreHistory
+from gpuherd.usecases.service.leader_election import HISTORY_FLAG, StoreHistory
 from tests.support.fake_clock import START, FakeClock
 from tests.support.memory.outbox import MemoryFlags
 from tests.support.memory.tables import Tables

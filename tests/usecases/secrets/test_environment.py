@@ -7,14 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuherd.adapters.sql.schema.tables import attempt
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sql.rental_tables import attempt
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.workload.envs import GivenEnv
+from gpuherd.domain.instance.launch_spec import GivenEnv
+from gpuherd.domain.secret import Secret
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.jobs.kinds import create_payload
+from gpuherd.usecases.service.make_jobs import create_payload
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import Herd
 
 CANARY = "canary-of-a-variable"

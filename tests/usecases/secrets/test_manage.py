@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import ADMIN, Caller
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sealer import AesGcmSealer
+from gpuherd.domain.api_key import ADMIN, Caller, Scope
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.workload.envs import GivenEnv
-from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.secrets.rotate import Rotated
+from gpuherd.domain.instance.launch_spec import GivenEnv
+from gpuherd.domain.secret import Secret
+from gpuherd.usecases.access.manage_secrets import Rotated
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import SECRETS_KEY, Herd
 
 CANARY = "canary-of-a-named-secret"

@@ -9,23 +9,22 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.budgets.budget import AtLimit, BudgetScope
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.cloud.spot_reclaim import NOTICES_MIN
-from gpuherd.domain.endings.terms import EndAction, Lease, Terms
+from gpuherd.domain.api_key import ADMIN, Limits
+from gpuherd.domain.cloud.machine import NOTICES_MIN
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.succession.chain import OnReclaim
-from gpuherd.ports.instances import Change
-from gpuherd.ports.metrics import NullMeter
+from gpuherd.domain.instance.lease import EndAction, Lease, Terms
+from gpuherd.domain.instance.lineage import OnReclaim
+from gpuherd.domain.money.budget import AtLimit, BudgetScope
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.telemetry_port import NullMeter
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.instances.change_lease import LeaseOrder
-from gpuherd.usecases.succession.notice_lengths import NOTICE_LENGTHS
+from gpuherd.usecases.instances.replace_instance import NOTICE_LENGTHS
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.support.budgets import USD
 from tests.support.builders import a_running_instance
 from tests.support.herd import Herd

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
+from gpuherd.adapters.sql.service_tables import delivery as delivery_table
+from gpuherd.domain.backoff import DELAYS_S
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
-from gpuherd.jobs.outcome import Done, Snooze
-from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate
+from gpuherd.domain.job import Done, Snooze
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.webhook_port import DeliveryResult, DeliveryUpdate
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sql.service_tables import delivery as delivery_table
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance.events import ACCOUNT, Event
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.domain.webhooks.signing import Signer, verify
-from gpuherd.ports.webhooks import DeliveryFilter
-from gpuherd.usecases.webhooks.endpoints import EndpointCache
+from gpuherd.domain.instance.instance_event import ACCOUNT, Event
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.webhook_endpoint import KeyRing
+from gpuherd.domain.webhooks.webhook_signing import Signer, verify
+from gpuherd.ports.webhook_port import DeliveryFilter
+from gpuherd.usecases.events.manage_webhooks import EndpointCache
 from tests.support.herd import ROOT_KEY, Herd
 from tests.support.webhooks.receivers import BROKEN, DOWN, GONE, OK, DeliveryAttempt, Hooks
 

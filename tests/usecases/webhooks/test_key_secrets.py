@@ -9,19 +9,17 @@ import pytest
 import sqlalchemy as sa
 from standardwebhooks.webhooks import Webhook
 
-from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.schema.tables import api_key as key_table
-from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
-from gpuherd.domain.access.api_key import ADMIN_ID, Scope
-from gpuherd.domain.access.caller import ADMIN, Caller
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.access.webhook_secret import SignedWith
+from gpuherd.adapters.sql.service_tables import api_key as key_table
+from gpuherd.adapters.sql.service_tables import delivery as delivery_table
+from gpuherd.adapters.stores.retention_store import SqlRetention
+from gpuherd.domain.api_key import ADMIN, ADMIN_ID, Caller, Scope
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.domain.webhooks.signing import BadSignature, Signer, verify
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.domain.webhooks.webhook_endpoint import KeyRing
+from gpuherd.domain.webhooks.webhook_signing import BadSignature, SignedWith, Signer, verify
 from gpuherd.usecases.access.manage_keys import IssuedKey
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.herd import ROOT_KEY, Herd
 from tests.support.webhooks.receivers import DeliveryAttempt, Hooks
 

@@ -8,17 +8,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
-from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
-from gpuherd.adapters.webhooks.smtp import SmtpMailer
-from gpuherd.domain.access.caller import SYSTEM_CALLER
+from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
+from gpuherd.adapters.egress.smtp_client import SmtpMailer
+from gpuherd.adapters.sql.service_tables import delivery as delivery_table
+from gpuherd.domain.api_key import SYSTEM_CALLER
+from gpuherd.domain.backoff import DELAYS_S
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.notifications.kind import READ_BY_PEOPLE, EndpointKind
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
-from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
-from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryResult
+from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.webhook_endpoint import (
+    READ_BY_PEOPLE,
+    EndpointKind,
+    EndpointWithSecret,
+    WebhookEndpoint,
+)
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.webhook_port import DeliveryFilter, DeliveryResult
 from tests.adapters.webhooks.test_smtp import STRICT
 from tests.support.absent import Absent
 from tests.support.builders import a_delivery, a_running_instance

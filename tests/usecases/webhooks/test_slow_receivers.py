@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.ports.instances import Change
-from gpuherd.usecases.events.record import NewEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.usecases.events.record_event import NewEvent
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.webhooks.receivers import OK, Hooks, send_side_by_side

@@ -19,10 +19,10 @@ from gpuherd.adapters.queue.job_slots import JobHandler, JobSlots, OnError
 from gpuherd.adapters.queue.pgqueuer_log import quiet_pgqueuer_log
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
 from gpuherd.adapters.queue.queue_manager import BoundedQueueManager, Repository
-from gpuherd.clock import Clock
-from gpuherd.jobs.backoff import exponential_delay
-from gpuherd.jobs.outcome import Snooze
-from gpuherd.resilience.first_of import first_of
+from gpuherd.domain.backoff import exponential_delay
+from gpuherd.domain.job import Snooze
+from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.concurrency import first_of
 
 log = structlog.get_logger(__name__)
 

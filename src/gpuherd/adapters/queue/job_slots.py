@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from gpuherd.jobs.outcome import Outcome, Snooze
+from gpuherd.domain.job import Outcome, Snooze
 
 RETRY_AFTER_ERROR = Snooze(timedelta(seconds=5), "the job ended with an error")
 REQUEUE_NOW = Snooze(timedelta(0), "the engine is stopping")

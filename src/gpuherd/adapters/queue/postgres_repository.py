@@ -29,7 +29,7 @@ from pgqueuer.ports.driver import Driver
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, PGQUEUER_SETTINGS, table_changed_payload
 from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts, without_timeouts
 from gpuherd.adapters.queue.postgres_driver import PoolDriver
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 
 log = structlog.get_logger(__name__)
 

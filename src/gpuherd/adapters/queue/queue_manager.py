@@ -17,7 +17,7 @@ from pgqueuer.domain import models, types
 from pgqueuer.ports import RepositoryPort
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
-from gpuherd.resilience.first_of import first_of
+from gpuherd.resilience.concurrency import first_of
 
 HEALTH_CHECK_INTERVAL = timedelta(seconds=10)
 

@@ -10,7 +10,7 @@ from pgqueuer.core.tm import TaskManager
 from pgqueuer.ports.driver import NotifyCallback
 
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, table_changed_payload
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 
 
 class SqliteDriver:

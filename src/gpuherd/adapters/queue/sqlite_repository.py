@@ -40,7 +40,7 @@ from gpuherd.adapters.queue.sqlite_rows import (
     to_micros,
 )
 from gpuherd.adapters.queue.sqlite_unsupported import NoEtaQueries, NoQueueLog, NoSchedules, SchemaByMigration
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 
 log = structlog.get_logger(__name__)
 

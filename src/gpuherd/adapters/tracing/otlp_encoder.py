@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
 from gpuherd import __version__
 from gpuherd.adapters.tracing.queued_span import QueuedSpan
-from gpuherd.domain.tracing.span import Attribute, SpanKind
+from gpuherd.domain.trace_spans import Attribute, SpanKind
 
 _KINDS = {
     SpanKind.INTERNAL: Span.SPAN_KIND_INTERNAL,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuherd.domain.tracing.span import EndedSpan, Trace
-from gpuherd.domain.tracing.trace_ids import root_span_id_of, single_span_id_of, trace_id_of
+from gpuherd.domain.trace_spans import EndedSpan, Trace, root_span_id_of, single_span_id_of, trace_id_of
 
 
 class SpanRef(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gpuherd.adapters.tracing.queued_span import QueuedSpan
-from gpuherd.ports.tracing.tracer import DROPPED, SENT
+from gpuherd.ports.telemetry_port import DROPPED, SENT
 
 QUEUE_MAX = 2048
 BATCH_MAX = 512

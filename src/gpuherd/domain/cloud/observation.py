@@ -1,7 +1,4 @@
-"""What our lists of the cloud prove: a machine present, a machine absent, and when neither is known.
-
-A list is weak evidence: it may lag, lose a page, or be empty in an outage. It proves presence at once, and
-absence only when it is complete and shows some *witness*, a machine of ours that surely exists."""
+"""What lists of the cloud prove about a machine, and after how long."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from enum import StrEnum
 
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
-from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.instance.rent_attempt import machine_tag
 
 
 class Witness(StrEnum):
@@ -238,3 +235,26 @@ def _missed(before: ObservedMachine, record: ListRecord) -> ObservedMachine:
         missing_since=before.missing_since or record.finished_at,
         missing_lists=before.missing_lists + 1,
     )
+
+
+UNBELIEVED_MAX = timedelta(minutes=5)
+
+
+# A list that is made seldom may be that much older.
+UNBELIEVED_INTERVALS = 3
+
+
+def why_unbelieved(
+    last: ListRecord | None, believed_at: datetime | None, since: datetime, now: datetime, poll: timedelta
+) -> str | None:
+    """Say why there was no believable list for too long, `since` the process began; None: there was one."""
+    begun = since if believed_at is None else max(believed_at, since)
+    if now - begun <= max(UNBELIEVED_MAX, poll * UNBELIEVED_INTERVALS):
+        return None
+    if last is None or last.finished_at < begun:
+        return "no list was made"
+    if not last.complete:
+        return "the list is never complete: its pages do not fit the total that the cloud tells"
+    if last.witness is Witness.MISSING:
+        return "the list shows none of our machines, or not the account that they are on"
+    return "no list was made"

@@ -1,18 +1,11 @@
-"""Offers and templates: what the cloud sells, and what shall run on it."""
+"""What the cloud sells: offers, regions, prices, and the tariff of disks."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import NamedTuple
-
-from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
-from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.workload.envs import ENVS_MAX
-from gpuherd.domain.workload.ports import MAX_PORTS, PORT_KINDS, number_problem
-from gpuherd.domain.workload.volumes import VolumeMount
 
 
 class BillingMode(StrEnum):
@@ -55,6 +48,24 @@ class Region:
 
 
 @dataclass(frozen=True)
+class DiskTariff:
+    """Novita's list price by default. The catalogue does not tell it, so the settings do."""
+
+    usd_per_gb_day: Decimal = Decimal("0.005")
+    free_gb: int = 60
+
+    def hourly_usd(self, disk_gb: int) -> Decimal:
+        """Return what a disk of this size costs an hour."""
+        if disk_gb <= self.free_gb:
+            return FREE
+        price = (disk_gb - self.free_gb) * self.usd_per_gb_day / HOURS_A_DAY
+        return price.quantize(NANO_USD, ROUND_HALF_EVEN).normalize() if price else FREE
+
+
+NOVITA_DISK = DiskTariff()
+
+
+@dataclass(frozen=True)
 class Offer:
     """One product in one region at one price."""
 
@@ -84,67 +95,11 @@ class Offer:
         return None if price is None else price * gpu_num + self.disk.hourly_usd(disk_gb)
 
 
-@dataclass(frozen=True)
-class Template:
-    """What to run: an image with its ports, environment and command."""
-
-    template_id: str
-    name: str
-    image: str
-    registry_auth_id: str = ""
-    command: str = ""
-    entrypoint: str = ""
-    ports: tuple[tuple[int, str], ...] = ()
-    # Hidden from repr: people keep tokens in here.
-    envs: tuple[tuple[str, str], ...] = ()
-    channel: str = ""
-    min_cuda_version: str = ""
-
-    def __repr__(self) -> str:
-        return f"Template({self.template_id!r}, {self.name!r}, image={self.image!r})"
+HOURS_A_DAY = 24
 
 
-class TemplateUnusable(GpuherdError):
-    """The template exists, but nothing can be started from it."""
-
-    code = "INVALID_TEMPLATE_CONFIGURATION"
+# To the billionth of a dollar: most prices of a disk for one hour have no end.
+NANO_USD = Decimal("1e-9")
 
 
-def check_template(template: Template) -> Template:
-    """Return the template if a machine can be started from it, or say what is wrong with it."""
-    problems = []
-    if not template.image.strip():
-        problems.append("it names no image")
-    if len(template.image) > 500:
-        problems.append("its image name is longer than 500 characters")
-    if len(template.ports) > MAX_PORTS:
-        problems.append(f"it opens {len(template.ports)} ports, {MAX_PORTS} are allowed")
-    for port, kind in template.ports:
-        if problem := number_problem(port):
-            problems.append(problem)
-        if kind not in PORT_KINDS:
-            problems.append(f"port {port} has the unknown type {kind!r}")
-    if len(template.envs) > ENVS_MAX:
-        problems.append(f"it has more than {ENVS_MAX} environment variables")
-    if problems:
-        what = f"template {template.template_id}" if template.template_id else "what is to run"
-        raise TemplateUnusable(f"{what} cannot be used: {'; '.join(problems)}")
-    return template
-
-
-@dataclass(frozen=True)
-class CreateCall:
-    """One create call, complete: what the cloud is asked to rent."""
-
-    name: str
-    tag: str
-    offer: Offer
-    template: Template
-    gpu_num: int
-    disk_gb: int
-    billing_mode: BillingMode
-    # Variables whose values are redacted also in pieces where an answer quotes them.
-    secret_envs: frozenset[str] = frozenset()
-    volumes: tuple[VolumeMount, ...] = ()
-    # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
-    send_by_s: float = field(default=math.inf, compare=False)
+FREE = Decimal(0)

@@ -1,30 +1,26 @@
-"""An instance: what we remember of one accepted wish, from the request to the end."""
+"""Our record of one rental: goal, status, and what the cloud said."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from operator import attrgetter
 
-from gpuherd.domain.access.api_key import ADMIN_ID
-from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
+from gpuherd.domain.api_key import ADMIN_ID
+from gpuherd.domain.cloud.machine import (
+    NO_CONNECTION,
+    ConnectionDetails,
+    PortMapping,
+    ReclaimNotice,
+)
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.run_spec import NO_INPUTS, GivenInputs
-from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
-from gpuherd.domain.endings.idleness import UseWatch
-from gpuherd.domain.endings.lease_term import LeaseTerm
-from gpuherd.domain.endings.terms import NO_TERMS, Terms
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health import Health
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.operation import Operation
-from gpuherd.domain.instance.settled_cost import SettledCost
-from gpuherd.domain.instance.waiting import StartWait, Waiting
-from gpuherd.domain.succession.chain import NO_REPLACEMENT, Chain, ReplacePolicy
-from gpuherd.domain.workload.envs import EnvVar
-from gpuherd.domain.workload.volumes import VolumeMount
+from gpuherd.domain.instance.health import Health, HealthCheck
+from gpuherd.domain.instance.idleness import UseWatch
+from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure
+from gpuherd.domain.instance.lease import NO_TERMS, LeaseTerm, Terms
+from gpuherd.domain.instance.lineage import NO_REPLACEMENT, Chain, ReplacePolicy
+from gpuherd.domain.instance.operation import Failure, Operation
 
 
 class Goal(StrEnum):
@@ -51,83 +47,6 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-class OnFailure(StrEnum):
-    """What becomes of the machine when the create fails or times out."""
-
-    DELETE = "delete"
-    KEEP = "keep"
-
-
-class Optimize(StrEnum):
-    """What matters more: the order of the regions, or the price."""
-
-    REGION = "region"
-    PRICE = "price"
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What the user would accept."""
-
-    # The first of the names, where there are several.
-    product_name: str
-    # Empty where an image is given instead.
-    template_id: str
-    gpu_num: int = 1
-    disk_gb: int = 60
-    # Codes, best first; empty means anywhere.
-    regions: tuple[str, ...] = ()
-    billing_mode: BillingMode = BillingMode.SPOT
-    hourly_usd_max: Decimal | None = None
-    optimize: Optimize = Optimize.REGION
-    # How long to wait for an offer that fits, if there is none now.
-    capacity_wait_s: int = 0
-    # All products that would do, best first; empty where there is one.
-    product_names: tuple[str, ...] = ()
-    # A spot wish that may also be rented on demand once it has waited so long for spot; None: never.
-    fallback_after_s: int | None = None
-    # What runs, beside or instead of the template: what is given here wins, and variables are merged.
-    image_url: str | None = None
-    command: str | None = None
-    # As `8888/http`.
-    ports: tuple[str, ...] | None = None
-    min_cuda_version: str | None = None
-    registry_auth_id: str | None = None
-    envs: tuple[EnvVar, ...] = ()
-    # Network volumes of the account; they pin the region.
-    volumes: tuple[VolumeMount, ...] = ()
-
-    @property
-    def needs_template(self) -> bool:
-        """Whether a template is a part of what runs."""
-        return bool(self.template_id) or self.image_url is None
-
-    @property
-    def inputs(self) -> GivenInputs:
-        """What wins over the template."""
-        # As nearly all wishes are.
-        if _given(self) == _NOTHING_GIVEN:
-            return NO_INPUTS
-        return GivenInputs(
-            image_url=self.image_url,
-            command=self.command,
-            ports=self.ports,
-            min_cuda_version=self.min_cuda_version,
-            registry_auth_id=self.registry_auth_id,
-            env_names=tuple([it.name for it in self.envs]),
-        )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the products are called that would do, best first."""
-        return self.product_names or (self.product_name,)
-
-    @property
-    def patience_s(self) -> int:
-        """How long it may take until something is rented; 0: now or never."""
-        return max(self.capacity_wait_s, self.fallback_after_s or 0)
-
-
 @dataclass(frozen=True)
 class Rental:
     """What was rented in the end: the offer that was taken and its price."""
@@ -143,12 +62,23 @@ class Rental:
 
 
 @dataclass(frozen=True)
+class SettledCost:
+    """An amount, by how much it may be wrong, and what is paid an hour since; all in nano-dollars."""
+
+    amount: int = 0
+    doubt: int = 0
+    rate: int = 0
+    # None of one that no list has shown yet.
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Instance:
     """One accepted wish and everything that became of it."""
 
     id: str
     name: str
-    wish: Wish
+    wish: LaunchSpec
     goal: Goal
     status: Status
     created_at: datetime
@@ -271,8 +201,65 @@ class Instance:
         return self.ready_at is not None and (unchecked or self.status is Status.READY)
 
 
-_given = attrgetter("image_url", "command", "ports", "min_cuda_version", "registry_auth_id", "envs")
-_NOTHING_GIVEN = (None, None, None, None, None, ())
 ID_PREFIX = "inst_"
 USABLE_STATUSES = frozenset({Status.RUNNING, Status.READY})
 TERMINAL_STATUSES = frozenset({Status.FAILED, Status.DELETED})
+
+
+class WaitingFor(StrEnum):
+    """What has to change before the work can go on."""
+
+    CLOUD = "cloud"
+    CAPACITY = "capacity"
+    # An admin has to let creates go on.
+    CREATES = "creates"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One wait: for what, why, and since when."""
+
+    what: WaitingFor
+    message: str
+    # None where a version wrote it that did not keep the time.
+    since: datetime | None
+
+    def continuing(self, earlier: Waiting | None) -> Waiting:
+        """Return this wait as the continuation of an earlier one, if that is for the same."""
+        if earlier is None or earlier.what is not self.what:
+            return self
+        return replace(self, since=earlier.since)
+
+
+# What was refused for lack of stock is left alone so long, twice as long each time.
+REST_FIRST = timedelta(seconds=30)
+
+
+REST_CAP = timedelta(minutes=10)
+
+
+def rest_length(refusals: int) -> timedelta:
+    """Return how long something is left alone after so many refusals in a row."""
+    return min(REST_CAP, REST_FIRST * (1 << min(refusals - 1, 10)))
+
+
+@dataclass(frozen=True)
+class StartWait:
+    """How long a start may wait for its machine's GPUs, which others may have now, and how that goes."""
+
+    seconds: int
+    refusals: int = 0
+    refused_at: datetime | None = None
+    message: str = ""
+
+    def refused(self, message: str, now: datetime) -> StartWait:
+        """Return it after one more refusal."""
+        return StartWait(self.seconds, self.refusals + 1, now, message)
+
+    def next_try_at(self, now: datetime) -> datetime:
+        """Return when the start may be asked for again."""
+        if self.refused_at is None:
+            return now
+        rest = rest_length(self.refusals)
+        # Both ways: after a wall clock that stepped back, the refusal seems to lie in the future.
+        return now if abs(now - self.refused_at) >= rest else self.refused_at + rest

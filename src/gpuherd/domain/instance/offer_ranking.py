@@ -10,13 +10,19 @@ from typing import Any
 
 from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
 from gpuherd.domain.errors import NoCapacity, NotFound
-from gpuherd.domain.instance.instance import Optimize, Wish
+from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
 
 UNPRICED_LAST = Decimal("Infinity")
+
+
 # No offer is held back from anybody.
 NOTHING_HELD: Mapping[OfferKey, str] = {}
+
+
 # What the API calls a spot wish that may be rented on demand in the end.
 AUTO = "auto"
+
+
 REFUSED_JUST_NOW = "the cloud refused it just now for lack of stock"
 
 
@@ -67,14 +73,14 @@ def offers_named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...
     return exact or tuple(o for o in everything if wanted in o.product_name.casefold())
 
 
-def billing_modes(wish: Wish) -> tuple[BillingMode, ...]:
+def billing_modes(wish: LaunchSpec) -> tuple[BillingMode, ...]:
     """Return how the wish may be paid for, sooner or later."""
     if wish.fallback_after_s is None:
         return (wish.billing_mode,)
     return (wish.billing_mode, BillingMode.ON_DEMAND)
 
 
-def before_fallback(offers: Iterable[Offer], wish: Wish) -> dict[OfferKey, str]:
+def before_fallback(offers: Iterable[Offer], wish: LaunchSpec) -> dict[OfferKey, str]:
     """Return the offers that are held back while only spot will do."""
     if wish.fallback_after_s is None:
         return {}
@@ -83,20 +89,20 @@ def before_fallback(offers: Iterable[Offer], wish: Wish) -> dict[OfferKey, str]:
     return {key: reason for key in keys if key.billing_mode is not wish.billing_mode}
 
 
-def mode_of(offer: Offer, wish: Wish) -> BillingMode:
+def mode_of(offer: Offer, wish: LaunchSpec) -> BillingMode:
     """Return how this offer would be paid for."""
     listed_as = offer.listed_as
     return wish.billing_mode if listed_as is None or wish.fallback_after_s is None else listed_as
 
 
-def key_of(offer: Offer, wish: Wish) -> OfferKey:
+def key_of(offer: Offer, wish: LaunchSpec) -> OfferKey:
     """Return what the offer is called in the memory that all wishes share."""
     return OfferKey(offer.product_id, offer.region, mode_of(offer, wish))
 
 
 def rank_offers(
     offers: Iterable[Offer],
-    wish: Wish,
+    wish: LaunchSpec,
     held: Mapping[OfferKey, str] = NOTHING_HELD,
     avoided: Collection[OfferKey] = (),
 ) -> Ranking:
@@ -124,7 +130,9 @@ def rank_offers(
     return Ranking(tuple(accepted), tuple(refused), without)
 
 
-def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NOTHING_HELD) -> str | None:
+def rejection_reason(
+    offer: Offer, wish: LaunchSpec, held: Mapping[OfferKey, str] = NOTHING_HELD
+) -> str | None:
     """Return why this offer does not fit the wish, or None if it does."""
     price = hourly_usd(offer, wish)
     if price is None:
@@ -146,18 +154,18 @@ def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NO
     return None
 
 
-def hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
+def hourly_usd(offer: Offer, wish: LaunchSpec) -> Decimal | None:
     """Return what the whole wish costs an hour at this offer, or None where it is not sold that way."""
     # guard: each way to pay has its own price under the cap
     return offer.hourly_usd(mode_of(offer, wish), wish.gpu_num, wish.disk_gb)
 
 
-def gpu_hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
+def gpu_hourly_usd(offer: Offer, wish: LaunchSpec) -> Decimal | None:
     """Return what one GPU costs an hour at this offer, or None as above."""
     return offer.gpu_hourly_usd(mode_of(offer, wish))
 
 
-def likely_product(ranking: Ranking, wish: Wish) -> str:
+def likely_product(ranking: Ranking, wish: LaunchSpec) -> str:
     """Return what the product is called that the wish will get, as things stand.
 
     Where nothing fits now it is what would be the best; where nothing is sold, what the wish calls it.
@@ -167,7 +175,7 @@ def likely_product(ranking: Ranking, wish: Wish) -> str:
     return wish.product_name
 
 
-def counted_usd(ranking: Ranking, wish: Wish) -> Decimal | None:
+def counted_usd(ranking: Ranking, wish: LaunchSpec) -> Decimal | None:
     """Return what the wish will cost an hour at most, as things stand; None where nothing fits.
 
     What may be rented on demand in the end counts as that.
@@ -185,12 +193,12 @@ def _not_sold_words(offer: Offer, mode: BillingMode) -> str:
     return f"not sold as {mode}" + (f", only as {' or '.join(others)}" if others else "")
 
 
-def _disk_words(offer: Offer, wish: Wish) -> str:
+def _disk_words(offer: Offer, wish: LaunchSpec) -> str:
     disk = offer.disk.hourly_usd(wish.disk_gb)
     return f" ({disk} of it for {wish.disk_gb} GB of disk)" if disk else ""
 
 
-def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
+def require_offers(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ...]:
     """Return what `product_name` means, or say that the catalogue has no such product."""
     if not wish.product_names:
         found = offers_named(offers, wish.product_name)
@@ -203,7 +211,7 @@ def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     return found
 
 
-def sold_otherwise(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
+def sold_otherwise(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ...]:
     """Return what a wish means among what is sold in ways that it does not want, without a price for it.
 
     `NotFound` where nothing is called so there, either.
@@ -214,22 +222,22 @@ def sold_otherwise(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     return tuple(replace(it, on_demand_usd=None) for it in found)
 
 
-def other_modes(wish: Wish) -> tuple[BillingMode, ...]:
+def other_modes(wish: LaunchSpec) -> tuple[BillingMode, ...]:
     """Return the ways to pay that the wish does not want."""
     return tuple(it for it in BillingMode if it not in billing_modes(wish))
 
 
-def quoted_names(wish: Wish) -> str:
+def quoted_names(wish: LaunchSpec) -> str:
     """Return, for people, what the wish asks for."""
     return " or ".join(map(repr, wish.names))
 
 
-def billing_words(wish: Wish) -> str:
+def billing_words(wish: LaunchSpec) -> str:
     """Return, for people, how the wish may be paid for."""
     return wish.billing_mode if wish.fallback_after_s is None else AUTO
 
 
-def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
+def no_capacity(ranking: Ranking, wish: LaunchSpec) -> NoCapacity:
     """Return the error that tells for each region and offer why it was not taken."""
     where = ", ".join(wish.regions) or "any region"
     nothing = [
@@ -243,7 +251,7 @@ def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
     )
 
 
-def _rank(offer: Offer, wish: Wish) -> tuple[int, bool, int, Decimal, int, int, str, str]:
+def _rank(offer: Offer, wish: LaunchSpec) -> tuple[int, bool, int, Decimal, int, int, str, str]:
     mode = mode_of(offer, wish)
     price = offer.gpu_hourly_usd(mode)
     return (
@@ -258,7 +266,7 @@ def _rank(offer: Offer, wish: Wish) -> tuple[int, bool, int, Decimal, int, int, 
     )
 
 
-def _name_rank(offer: Offer, wish: Wish) -> int:
+def _name_rank(offer: Offer, wish: LaunchSpec) -> int:
     """Return the place of the offer's product in the user's order; a whole name goes before a part of one."""
     called, names = offer.product_name.casefold(), [it.strip().casefold() for it in wish.product_names]
     if called in names:
@@ -266,7 +274,7 @@ def _name_rank(offer: Offer, wish: Wish) -> int:
     return next((rank for rank, name in enumerate(names) if name in called), len(names))
 
 
-def _region_rank(offer: Offer, wish: Wish) -> int:
+def _region_rank(offer: Offer, wish: LaunchSpec) -> int:
     """Return the place of the offer's region in the user's order; all alike when only the price counts."""
     if wish.optimize is Optimize.PRICE:
         return 0

@@ -1,12 +1,21 @@
-"""An operation: one accepted start, restart, stop, delete or replacement, with its phases and times."""
+"""A start, stop or delete with its phases, and why one failed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from gpuherd.domain.instance.failure import Failure
+
+@dataclass(frozen=True)
+class Failure:
+    """Why something went wrong, for programs (code, details) and people (message)."""
+
+    code: str
+    message: str
+    at: datetime
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 class OperationKind(StrEnum):
@@ -105,12 +114,16 @@ _REACHED_BY_STATUS: dict[str, tuple[OperationPhase, ...]] = {
     "deleting": (OperationPhase.DELETING,),
     "deleted": (OperationPhase.DELETED,),
 }
+
+
 # A replacement ends with the handover, or when what was to be replaced is gone.
 _END_OF = {
     OperationKind.STOP: "exited",
     OperationKind.DELETE: "deleted",
     OperationKind.REPLACE: "deleted",
 }
+
+
 # A start that the cloud refuses leaves the instance as it was; a delete goes on until it is done.
 _FAILED_BY = {
     OperationKind.START: frozenset({"failed", "exited"}),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 
-from gpuherd.domain.access.api_key import Limits
+from gpuherd.domain.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import keeps_machine
+from gpuherd.domain.instance.instance_state import keeps_machine
 
 ZERO_USD = Decimal(0)
 NANO_USD = Decimal("0.000000001")

@@ -12,14 +12,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.entrypoints.replies import header
+from gpuherd.entrypoints.use_case_access import header
 
 DEPTH_MAX = 20
+
+
 # Each unknown one is a problem of its own; thousands would keep everybody else waiting.
 FIELDS_MAX = 200
+
+
 # Of quotes, commas and brackets: many times what any request has. To build a list of a few hundred thousand
 # values takes a tenth of a second, for which everybody else would wait.
 MARKS_MAX = 10_000
+
+
 _NO_MARKS = bytes(set(range(256)) - set(b'",[]{}'))
 
 

@@ -7,13 +7,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from gpuherd.domain.budgets.budget import WARN_PERCENT, AtLimit, BudgetScope, ScopeKind
-from gpuherd.domain.budgets.calendar import BudgetPeriod
-from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.money.budget import (
+    WARN_PERCENT,
+    AtLimit,
+    BudgetScope,
+    ScopeKind,
+)
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.money.usage_span import nano_usd
 from gpuherd.entrypoints.schemas.keys import USD_MAX
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import ShortText, plain_number
-from gpuherd.usecases.budgets.add import BudgetRequest
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 
 _SCOPE = 'must be {"all": true}, {"key": "..."} or {"label": {"key": "value"}}'
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
-from gpuherd.entrypoints.costs_query import DAY_WORDS, read_day
+from gpuherd.entrypoints.list_queries import DAY_WORDS, read_day
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 
 

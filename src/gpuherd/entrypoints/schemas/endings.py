@@ -6,8 +6,14 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from gpuherd.domain.endings import terms as domain
-from gpuherd.domain.endings.terms import ActivityCheck, EndAction, Idleness, Lease, Silence
+from gpuherd.domain.instance import lease
+from gpuherd.domain.instance.lease import (
+    ActivityCheck,
+    EndAction,
+    Idleness,
+    Lease,
+    Silence,
+)
 from gpuherd.entrypoints.schemas.health_check import Port, UrlPath
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Moment
@@ -22,16 +28,16 @@ def _words(limits: tuple[int, int]) -> Words:
     return Words(f"must be a whole number of seconds from {limits[0]} to {limits[1]}")
 
 
-LeaseSeconds = Annotated[StrictInt, _between(domain.LEASE_S), _words(domain.LEASE_S)]
-_SilenceSeconds = Annotated[StrictInt, _between(domain.SILENCE_S), _words(domain.SILENCE_S)]
-_IdleSeconds = Annotated[StrictInt, _between(domain.IDLE_S), _words(domain.IDLE_S)]
+LeaseSeconds = Annotated[StrictInt, _between(lease.LEASE_S), _words(lease.LEASE_S)]
+_SilenceSeconds = Annotated[StrictInt, _between(lease.SILENCE_S), _words(lease.SILENCE_S)]
+_IdleSeconds = Annotated[StrictInt, _between(lease.IDLE_S), _words(lease.IDLE_S)]
 _Percent = Annotated[
     StrictInt,
-    _between(domain.USE_BELOW),
-    Words(f"must be a whole number of percent from {domain.USE_BELOW[0]} to {domain.USE_BELOW[1]}"),
+    _between(lease.USE_BELOW),
+    Words(f"must be a whole number of percent from {lease.USE_BELOW[0]} to {lease.USE_BELOW[1]}"),
 ]
-_IDLENESS = Idleness(domain.IDLE_S[0])
-_StoppedSeconds = Annotated[StrictInt, _between(domain.STOPPED_S), _words(domain.STOPPED_S)]
+_IDLENESS = Idleness(lease.IDLE_S[0])
+_StoppedSeconds = Annotated[StrictInt, _between(lease.STOPPED_S), _words(lease.STOPPED_S)]
 _Then = Annotated[EndAction, Words("must be stop or delete")]
 
 

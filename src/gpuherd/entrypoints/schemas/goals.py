@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, model_validator
 
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.entrypoints.schemas.health_check import HealthCheckBody, HealthCheckField, Port
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, WebhookUrl

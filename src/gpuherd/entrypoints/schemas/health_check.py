@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
-from gpuherd.domain.instance import health_check as domain
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance import health
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 
 _DEFAULTS = HealthCheck()
@@ -21,15 +21,15 @@ def _words(limits: tuple[int, int]) -> Words:
     return Words(f"must be a whole number from {limits[0]} to {limits[1]}")
 
 
-Port = Annotated[StrictInt, _between(domain.PORT), _words(domain.PORT)]
+Port = Annotated[StrictInt, _between(health.PORT), _words(health.PORT)]
 UrlPath = Annotated[
     StrictStr,
-    Field(max_length=domain.PATH_MAX_CHARS, pattern="^/"),
-    AfterValidator(domain.check_path),
-    Words(f"must begin with a slash and have at most {domain.PATH_MAX_CHARS} characters"),
+    Field(max_length=health.PATH_MAX_CHARS, pattern="^/"),
+    AfterValidator(health.check_path),
+    Words(f"must begin with a slash and have at most {health.PATH_MAX_CHARS} characters"),
 ]
-_Status = Annotated[StrictInt, _between(domain.STATUS)]
-_Statuses = Annotated[list[_Status], Field(min_length=1, max_length=domain.STATUSES_MAX)]
+_Status = Annotated[StrictInt, _between(health.STATUS)]
+_Statuses = Annotated[list[_Status], Field(min_length=1, max_length=health.STATUSES_MAX)]
 
 
 class HealthCheckBody(RequestModel):
@@ -39,37 +39,37 @@ class HealthCheckBody(RequestModel):
 
     target_port: Port | None = _DEFAULTS.target_port
     path: UrlPath = _DEFAULTS.path
-    timeout_ms: Annotated[StrictInt, _between(domain.TIMEOUT_MS), _words(domain.TIMEOUT_MS)] = (
+    timeout_ms: Annotated[StrictInt, _between(health.TIMEOUT_MS), _words(health.TIMEOUT_MS)] = (
         _DEFAULTS.timeout_ms
     )
-    retry_attempts: Annotated[StrictInt, _between(domain.RETRY_ATTEMPTS), _words(domain.RETRY_ATTEMPTS)] = (
+    retry_attempts: Annotated[StrictInt, _between(health.RETRY_ATTEMPTS), _words(health.RETRY_ATTEMPTS)] = (
         _DEFAULTS.retry_attempts
     )
-    retry_delay_ms: Annotated[StrictInt, _between(domain.RETRY_DELAY_MS), _words(domain.RETRY_DELAY_MS)] = (
+    retry_delay_ms: Annotated[StrictInt, _between(health.RETRY_DELAY_MS), _words(health.RETRY_DELAY_MS)] = (
         _DEFAULTS.retry_delay_ms
     )
     max_wait_ms: Annotated[
         StrictInt,
         Field(alias="maxWaitTimeMs"),
-        _between(domain.MAX_WAIT_MS),
-        _words(domain.MAX_WAIT_MS),
+        _between(health.MAX_WAIT_MS),
+        _words(health.MAX_WAIT_MS),
     ] = _DEFAULTS.max_wait_ms
     # None: any 2xx.
     expected_status: Annotated[
         _Status | _Statuses | None,
         Words(
-            f"must be a status from {domain.STATUS[0]} to {domain.STATUS[1]}, "
-            f"or a list of 1 to {domain.STATUSES_MAX} of them"
+            f"must be a status from {health.STATUS[0]} to {health.STATUS[1]}, "
+            f"or a list of 1 to {health.STATUSES_MAX} of them"
         ),
     ] = None
     body_contains: Annotated[
         Annotated[
             StrictStr,
-            Field(min_length=1, max_length=domain.TEXT_MAX_CHARS),
-            AfterValidator(domain.check_text),
+            Field(min_length=1, max_length=health.TEXT_MAX_CHARS),
+            AfterValidator(health.check_text),
         ]
         | None,
-        Words(f"must be a text of 1 to {domain.TEXT_MAX_CHARS} characters"),
+        Words(f"must be a text of 1 to {health.TEXT_MAX_CHARS} characters"),
     ] = _DEFAULTS.body_contains
 
     def to_domain(self) -> HealthCheck:

@@ -17,11 +17,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gpuherd.domain.access.api_key import NO_LIMITS, Limits, Scope
-from gpuherd.domain.access.named_secret import NAME, NAME_RULE, VALUE_CHARS_MAX
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.api_key import NO_LIMITS, Limits, Scope
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.workload.envs import value_problem
+from gpuherd.domain.instance.launch_spec import value_problem
+from gpuherd.domain.secret import NAME, NAME_RULE, VALUE_CHARS_MAX, Secret
 from gpuherd.entrypoints.schemas.endings import LeaseSeconds
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, plain_number

@@ -21,14 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.tag import SEPARATOR
-from gpuherd.domain.endings.terms import NO_TERMS, Terms
-from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
+from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure, Optimize
+from gpuherd.domain.instance.lease import NO_TERMS, Terms
+from gpuherd.domain.instance.lineage import OnReclaim
 from gpuherd.domain.instance.offer_ranking import AUTO
-from gpuherd.domain.plans.held_plan import HeldPlan
-from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.domain.instance.plan import HeldPlan
+from gpuherd.domain.instance.rent_attempt import SEPARATOR
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
@@ -44,8 +44,8 @@ from gpuherd.entrypoints.schemas.workload import (
     RegistryAuthId,
     Volumes,
 )
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.usecases.instances.launch_instance import LaunchRequest
 
 PRODUCT_NAMES_MAX = 20
 FALLBACK_AFTER_S = 600
@@ -230,7 +230,7 @@ class LaunchBody(RequestModel):
         said, wait, check = self.__dict__, self.wait_for_capacity, self.health_check
         names = tuple(self.product_names or ())
         return LaunchRequest(
-            wish=Wish(
+            wish=LaunchSpec(
                 product_names=names,
                 billing_mode=BILLING_MODES[self.billing_mode],
                 fallback_after_s=self._fallback_after_s(),
@@ -326,5 +326,5 @@ _PLAIN = [it for it in LaunchBody.model_fields if it not in RESHAPED_FIELDS]
 REQUEST_FIELDS = [it for it in _PLAIN if it in {each.name for each in fields(LaunchRequest)}]
 # The rest, so that a field that nobody takes is an error and not forgotten.
 WISH_FIELDS = [it for it in _PLAIN if it not in REQUEST_FIELDS]
-assert set(WISH_FIELDS) <= {it.name for it in fields(Wish)}
+assert set(WISH_FIELDS) <= {it.name for it in fields(LaunchSpec)}
 _request_values, _wish_values = itemgetter(*REQUEST_FIELDS), itemgetter(*WISH_FIELDS)

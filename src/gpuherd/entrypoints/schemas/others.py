@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.images import CredentialOrder
-from gpuherd.domain.cloud.volume import VOLUME_GB_MAX, VOLUME_GB_MIN
+from gpuherd.domain.cloud.network_volume import VOLUME_GB_MAX, VOLUME_GB_MIN
+from gpuherd.domain.cloud.template import CredentialOrder
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import ShortText, has_control_characters, readable
-from gpuherd.usecases.volumes.create import VolumeRequest
+from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 
 
 class EmptyBody(RequestModel):

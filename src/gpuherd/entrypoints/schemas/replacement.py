@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt
 
-from gpuherd.domain.succession.chain import HANDOVER_S, REPLACEMENTS, OnReclaim
+from gpuherd.domain.instance.lineage import HANDOVER_S, REPLACEMENTS, OnReclaim
 from gpuherd.entrypoints.schemas.request_model import Code, Words
 
 OnReclaimField = Annotated[OnReclaim, Code("INVALID_ON_RECLAIM")]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, StrictStr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_url
+from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy, check_url
 from gpuherd.entrypoints.schemas.request_model import Code, Words
 
 LABEL_MAX_CHARS = 100

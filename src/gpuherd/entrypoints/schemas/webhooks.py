@@ -6,13 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
-from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
-from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
-from gpuherd.domain.notifications.kind import EndpointKind
-from gpuherd.domain.notifications.target import check_target
+from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy
+from gpuherd.domain.instance.instance_event import ENDPOINT_WEBHOOK_TYPES
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, check_target
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, Text, WebhookUrl
-from gpuherd.ports.webhooks import DeliveryFilter
+from gpuherd.ports.webhook_port import DeliveryFilter
 
 _TYPES = sorted(ENDPOINT_WEBHOOK_TYPES)
 _EVENTS = f"must be a list of some of these types: {', '.join(_TYPES)}"

@@ -11,23 +11,26 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
-from gpuherd.domain.access.named_secret import NAME
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.images import TEMPLATE_PORTS_MAX, TemplateDraft
-from gpuherd.domain.cloud.prewarm import PRODUCTS_MAX
-from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
-from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
-from gpuherd.domain.workload.ports import MAX_PORTS, parse_ports
-from gpuherd.domain.workload.volumes import (
+from gpuherd.domain.cloud.template import PRODUCTS_MAX, TEMPLATE_PORTS_MAX, TemplateDraft
+from gpuherd.domain.instance.launch_spec import (
+    GIVEN_ENVS_MAX,
+    IMAGE_CHARS_MAX,
+    MAX_PORTS,
     MOUNTS_MAX,
     PATH_CHARS_MAX,
+    GivenEnv,
     VolumeMount,
+    image_problem,
     mounts_problem,
+    name_problem,
+    parse_ports,
     path_problem,
+    value_problem,
 )
+from gpuherd.domain.secret import NAME, Secret
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
-from gpuherd.usecases.prewarms.create import PrewarmWish
+from gpuherd.usecases.cloud.prewarm_images import PrewarmWish
 
 COMMAND_CHARS_MAX = 2047
 ENVS_SCHEMA = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 
 # The smallest of their reads, and it costs nothing.

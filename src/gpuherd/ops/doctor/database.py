@@ -11,12 +11,12 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from gpuherd.adapters.sql.schema.integrity_check import find_damage
-from gpuherd.adapters.sql.schema.migrate import HEAD
-from gpuherd.bootstrap.setting_values import redact_password
+from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.sqlite_file import find_damage
+from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
-from gpuherd.resilience.daemon_thread import run_in_daemon_thread
+from gpuherd.resilience.concurrency import run_in_daemon_thread
 
 NAME = "database"
 READ_LIMIT_S = 8.0

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import NAME as CLOUD
 from gpuherd.ops.doctor.cloud import check_cloud
@@ -19,7 +18,8 @@ from gpuherd.ops.doctor.port import check_port
 from gpuherd.ops.doctor.server import NAME as SERVER
 from gpuherd.ops.doctor.server import check_server, is_remote
 from gpuherd.ops.doctor.verdicts import PROBLEM, judge_settings, judge_unknown_variables
-from gpuherd.resilience.daemon_thread import run_in_daemon_thread
+from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.concurrency import run_in_daemon_thread
 from gpuherd.settings import (
     FILE_NAME,
     Settings,

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuherd.bootstrap.data_dir import ADMIN_KEY_FILE, SECRETS_KEY_FILE, WEBHOOK_KEY_FILE
+from gpuherd.bootstrap.key_files import ADMIN_KEY_FILE, SECRETS_KEY_FILE, WEBHOOK_KEY_FILE
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 

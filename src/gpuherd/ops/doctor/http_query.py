@@ -14,9 +14,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gpuherd import __version__
-from gpuherd.clock import Clock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.resilience.daemon_thread import run_in_daemon_thread
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.concurrency import run_in_daemon_thread
 
 TIMEOUT_S = 8.0
 BODY_MAX_BYTES = 4 * 1024 * 1024

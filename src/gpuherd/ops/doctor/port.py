@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.bootstrap.serve import LOOPBACK_HOSTS, bound_socket
-from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.http_query import http_query
 from gpuherd.ops.doctor.server import is_gpuherd
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM
-from gpuherd.resilience.daemon_thread import run_in_daemon_thread
+from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.concurrency import run_in_daemon_thread
 from gpuherd.settings import Settings
 
 NAME = "port"

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from gpuherd import __version__
-from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.bootstrap.serve import LOOPBACK_HOSTS
-from gpuherd.client import BadConfiguration
-from gpuherd.clock import Clock
-from gpuherd.domain.access.secret import Secret
+from gpuherd.client.client_errors import BadConfiguration
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 
 NAME, KEY = "server", "key"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from random import Random
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 from gpuherd.simulator.calls import ApiEndpoint, Call, CallLog, LoggedCall
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
 from gpuherd.simulator.deviation import Deviation

@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.catalogue import DISK_GB_MAX, CloudCatalogue
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort, check_ports

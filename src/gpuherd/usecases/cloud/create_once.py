@@ -13,11 +13,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.errors import CloudError, CloudUnavailable, Conflict, GpuherdError, OutcomeUnknown
-from gpuherd.ports.flags import Flags
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudUnavailable,
+    Conflict,
+    GpuherdError,
+    OutcomeUnknown,
+)
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.replica_port import Flags
 
 # Not later after the intent was written: by then another may have decided otherwise.
 SEND_WITHIN_S = 10.0

@@ -6,27 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpuherd.clock import Clock, Ids
-from gpuherd.domain.access.api_key import Limits
-from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
-from gpuherd.domain.budgets.spending import BudgetRules
+from gpuherd.domain.api_key import SYSTEM_CALLER, Caller, Limits
+from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.estimate import time_to_ready
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.operation import Operation
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import Instances
-from gpuherd.ports.jobs import Jobs
-from gpuherd.usecases.budgets.cache import BudgetCache
-from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.instances.find import FindInstance
-from gpuherd.usecases.jobs.kinds import JobFactory
-from gpuherd.usecases.succession.end_lineage import EndLineage
+from gpuherd.domain.instance import goal_rules, instance_event
+from gpuherd.domain.instance.goal_rules import StartOrder
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lineage import Why
+from gpuherd.domain.instance.operation import Operation, OperationKind, requested
+from gpuherd.domain.instance.plan import time_to_ready
+from gpuherd.domain.instance.replacement import awaits_handover, is_replaceable
+from gpuherd.domain.money.budget import BudgetRules
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.clock_port import Clock, Ids
+from gpuherd.ports.instance_port import Instances
+from gpuherd.ports.job_port import Jobs
+from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
+from gpuherd.usecases.instances.read_instance import FindInstance
+from gpuherd.usecases.instances.replace_instance import AUDIT_ACTION, EndLineage, MakeHeir
+from gpuherd.usecases.money.judge_budgets import BudgetCache
+from gpuherd.usecases.service.make_jobs import JobFactory
 
 # Each try loses only against somebody else's success, so a handful is plenty.
 WRITE_TRIES_MAX = 20
@@ -80,7 +80,7 @@ class ChangeGoal:
         )
 
         def wanted(it: Instance) -> Instance:
-            started = goals.start(it, order, self.ids.new("op_"), self.clock.now())
+            started = goal_rules.start(it, order, self.ids.new("op_"), self.clock.now())
             self._refuse_in_vain("start")
             return started
 
@@ -103,7 +103,7 @@ class ChangeGoal:
         order = StartOrder(max_wait=self.max_wait, expected=await self._expected(instance))
 
         def wanted(it: Instance) -> Instance:
-            restarted = goals.restart(it, order, self.ids.new("op_"), self.clock.now())
+            restarted = goal_rules.restart(it, order, self.ids.new("op_"), self.clock.now())
             self._refuse_in_vain("restart")
             return restarted
 
@@ -118,7 +118,7 @@ class ChangeGoal:
         claim: IdempotencyClaim | None = None,
     ) -> AcceptedGoal:
         """Stop what runs."""
-        return await self._end(word, goals.stop, by_name, caller, claim)
+        return await self._end(word, goal_rules.stop, by_name, caller, claim)
 
     async def delete(
         self,
@@ -129,7 +129,7 @@ class ChangeGoal:
         claim: IdempotencyClaim | None = None,
     ) -> AcceptedGoal:
         """Delete, whatever the state: a create under way is resolved first, then its machine removed."""
-        return await self._end(word, goals.delete, by_name, caller, claim)
+        return await self._end(word, goal_rules.delete, by_name, caller, claim)
 
     async def _end(
         self,
@@ -187,9 +187,9 @@ class ChangeGoal:
                     await self.instances.claim_operation(claim, before)
                 return await self._claimed(claim) or _accepted(before)
             after = replace(after, correlation_id=caller.correlation_id)
-            put_aside = goals.superseded(before, self.clock.now())
-            type_ = events.GOAL_EVENTS[after.status]
-            cause = events.Cause(events.REQUEST_CAUSES[_accepted(after).operation.kind])
+            put_aside = goal_rules.superseded(before, self.clock.now())
+            type_ = instance_event.GOAL_EVENTS[after.status]
+            cause = instance_event.Cause(instance_event.REQUEST_CAUSES[_accepted(after).operation.kind])
             new_event = NewEvent(type_, after.reason, {}, before.status.value, after.status.value, cause)
             change = self.event_recorder.change(after, new_event, actor=caller.key_id)
             if put_aside is not None:
@@ -230,3 +230,73 @@ class ChangeGoal:
 def _accepted(instance: Instance) -> AcceptedGoal:
     assert instance.operation is not None, "every change of goal is an operation"
     return AcceptedGoal(instance, instance.operation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceInstance:
+    """The use case. The heir is made with the acceptance; the passes of the old one do the rest."""
+
+    instances: Instances
+    jobs: Jobs
+    find: FindInstance
+    make_heir: MakeHeir
+    job_factory: JobFactory
+
+    async def __call__(
+        self, word: str, *, caller: Caller = SYSTEM_CALLER, claim: IdempotencyClaim | None = None
+    ) -> AcceptedGoal:
+        """Accept a replacement; one that is under way is the same. `Conflict` if there is nothing to replace,
+        `QuotaExceeded` if the heir would go past the limits or a budget."""
+        if (known := await self._claimed(claim)) is not None:
+            return known
+        instance_id = (await self.find(word, caller)).id
+        for _ in range(WRITE_TRIES_MAX):
+            before = await self.instances.get(instance_id)
+            operation = before.operation
+            if awaits_handover(before) and operation is not None and operation.is_running:
+                if claim is not None:
+                    await self.instances.claim_operation(claim, before)
+                return AcceptedGoal(before, operation)
+            await self._refuse(before)
+            try:
+                return await self._accept(before, caller, claim)
+            except StaleWrite:
+                if (known := await self._claimed(claim)) is not None:
+                    return known
+        raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+    async def _accept(self, before: Instance, caller: Caller, claim: IdempotencyClaim | None) -> AcceptedGoal:
+        now = self.make_heir.clock.now()
+        operation = requested(self.make_heir.ids.new("op_"), OperationKind.REPLACE, now)
+        asked = replace(before, operation=operation, correlation_id=caller.correlation_id)
+        change = await self.make_heir(asked, Why.ASKED, caller.limits, actor=caller.key_id)
+        if (put_aside := goal_rules.superseded(before, now)) is not None:
+            change = replace(change, operations=(put_aside, *change.operations))
+        assert change.heir is not None, "an heir is made"
+        record: AuditRecord = caller.audit_record(AUDIT_ACTION, before.id, now, after=change.heir.instance.id)
+        saved = await self.instances.update(replace(change, audit_record=record), claim)
+        await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
+        assert saved.operation is not None, "it was just accepted"
+        return AcceptedGoal(saved, saved.operation)
+
+    async def _refuse(self, it: Instance) -> None:
+        if not is_replaceable(it):
+            raise Conflict(
+                f"only what can be used, or was taken back, can be replaced; {it.name!r} is {it.status}",
+                code="INSTANCE_NOT_REPLACEABLE",
+                details={"status": it.status.value},
+            )
+        others = () if it.chain is None else await self.instances.of_lineage(it.chain.lineage)
+        unfinished = [
+            other.id for other in others if other.id != it.id and other.status is not Status.DELETED
+        ]
+        if unfinished:
+            raise Conflict(
+                f"a replacement of {it.name!r} is under way: {', '.join(unfinished)}",
+                code="REPLACEMENT_IN_PROGRESS",
+                details={"instances": unfinished},
+            )
+
+    async def _claimed(self, claim: IdempotencyClaim | None) -> AcceptedGoal | None:
+        found = None if claim is None else await self.instances.claimed_operation(claim)
+        return None if found is None else AcceptedGoal(*found, replayed=True)

@@ -1,31 +1,42 @@
-"""Change the lease: set the end of an instance anew, or take it away.
-
-An extension and an end may meet. The version of the instance decides: whoever writes second reads again, and
-an extension that finds the end written down is refused.
-"""
+"""Change the lease of an instance, and note that somebody uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
-from gpuherd.domain.budgets.of_instance import lease_left
-from gpuherd.domain.budgets.spending import BudgetRules
-from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
-from gpuherd.domain.endings.terms import EndAction, Lease
-from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, NotFound, StaleWrite
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.handover import awaits_handover
-from gpuherd.ports.instances import Change, Instances
-from gpuherd.ports.jobs import Jobs
-from gpuherd.usecases.budgets.cache import BudgetCache
+from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
+from gpuherd.domain.errors import (
+    Conflict,
+    FieldProblem,
+    InvalidRequest,
+    NotFound,
+    StaleWrite,
+)
+from gpuherd.domain.instance.instance import (
+    TERMINAL_STATUSES,
+    Goal,
+    Instance,
+    Status,
+)
+from gpuherd.domain.instance.lease import (
+    EndAction,
+    Lease,
+    LeaseTerm,
+    term_of,
+    term_until,
+)
+from gpuherd.domain.instance.replacement import awaits_handover
+from gpuherd.domain.money.budget import BudgetRules, lease_left
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.instance_port import Change, Instances
+from gpuherd.ports.job_port import Jobs
 from gpuherd.usecases.instances.change_goal import WRITE_TRIES_MAX
-from gpuherd.usecases.instances.end_rules import EndRules, check_lease
-from gpuherd.usecases.instances.find import FindInstance
-from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.instances.check_launch import EndRules, check_lease
+from gpuherd.usecases.instances.read_instance import FindInstance
+from gpuherd.usecases.money.judge_budgets import BudgetCache
+from gpuherd.usecases.service.make_jobs import JobFactory
 
 AUDIT_ACTION = "instance.lease"
 
@@ -159,3 +170,41 @@ def _agreed_action(it: Instance) -> EndAction:
 def _end_text(it: Instance) -> str:
     term = it.lease_term
     return "" if term is None else f"{term.then} at {term.ends_at.isoformat()}"
+
+
+# Whoever beats faster writes no more; where nothing ends by silence it only has to look right.
+WRITE_INTERVAL = timedelta(seconds=1)
+
+
+WRITE_INTERVAL_UNWATCHED = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class NoteUse:
+    """The use case."""
+
+    instances: Instances
+    find: FindInstance
+    clock: Clock
+
+    async def __call__(self, word: str, caller: Caller = SYSTEM_CALLER) -> None:
+        """Write down that it is in use now."""
+        instance_id = (await self.find(word, caller)).id
+        for _ in range(WRITE_TRIES_MAX):
+            it = await self.instances.get(instance_id)
+            now = self.clock.now()
+            if it.status in TERMINAL_STATUSES or _is_fresh(it, now):
+                return
+            try:
+                await self.instances.update(Change(replace(it, used_at=now)))
+            except StaleWrite:
+                continue
+            return
+        raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+
+def _is_fresh(it: Instance, now: datetime) -> bool:
+    is_watched = it.terms.silence is not None or it.terms.idle is not None
+    interval = WRITE_INTERVAL if is_watched else WRITE_INTERVAL_UNWATCHED
+    # Both ways: after a wall clock that stepped back, the last word seems to lie in the future.
+    return it.used_at is not None and abs(now - it.used_at) < interval

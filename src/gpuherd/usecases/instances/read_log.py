@@ -8,27 +8,41 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from gpuherd.clock import Clock
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.logs import LogSource
-from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.api_key import Caller
+from gpuherd.domain.cloud.machine import LogSource, Phase
 from gpuherd.domain.errors import CloudUnavailable, Conflict, MachineGone
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
-from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.egress import EgressFailure, EgressStream, EgressStreams, FailureCategory
-from gpuherd.resilience.first_of import first_of
-from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
-from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.cloud_port import Cloud
+from gpuherd.ports.egress_port import (
+    EgressFailure,
+    EgressStream,
+    EgressStreams,
+    FailureCategory,
+)
+from gpuherd.resilience.concurrency import first_of
+from gpuherd.usecases.events.stream_events import TooManyStreams, TooManyStreamsOfKey
+from gpuherd.usecases.instances.read_instance import FindInstance
 
 # For the way to the log and its first line; a program that writes nothing yet is no reason to fail.
 OPEN_TIMEOUT_S = 10.0
+
+
 # Without `follow`: what there is now. A stream does not say where that ends, so silence does.
 PRESENT_BYTES_MAX = 2**20
+
+
 SILENCE_S = 5.0
+
+
 # For a program that is never silent.
 PRESENT_MAX_S = 20.0
+
+
 # How often it is asked whether the reader may go on.
 CHECK_S = 1.0
+
+
 _GONE = frozenset({Phase.REMOVING, Phase.ABSENT})
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuherd.domain.cloud.offer import OfferKey, Template
+from gpuherd.domain.cloud.capacity_line import waiter_of
+from gpuherd.domain.cloud.offer import OfferKey
+from gpuherd.domain.cloud.template import Template
 from gpuherd.domain.errors import NotFound, OutOfStock
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.capacity_line import waiter_of
-from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.domain.instance.offer_ranking import (
     REFUSED_JUST_NOW,
     Ranking,
@@ -19,10 +20,11 @@ from gpuherd.domain.instance.offer_ranking import (
     no_capacity,
     rank_offers,
 )
-from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.instances import LeasedInstance
-from gpuherd.usecases.capacity.line import CapacityLine
-from gpuherd.usecases.cloud.catalogue import CatalogueCache, known_codes
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
+from gpuherd.ports.cloud_port import Cloud
+from gpuherd.ports.instance_port import LeasedInstance
+from gpuherd.usecases.cloud.read_catalogue import CatalogueCache, known_codes
+from gpuherd.usecases.cloud.run_capacity_line import CapacityLine
 
 # A wait tells of the same refusal again only so often.
 REFUSAL_TOLD_AGAIN = timedelta(hours=1)
@@ -72,7 +74,7 @@ def was_sold_out(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
 
 
-def refused_offers(attempts: Sequence[Attempt], wish: Wish) -> set[OfferKey]:
+def refused_offers(attempts: Sequence[Attempt], wish: LaunchSpec) -> set[OfferKey]:
     """Return the offers that one who does not wait has tried in vain; of others, the line remembers it."""
     return set() if wish.patience_s else {it.offer_key for it in attempts if was_sold_out(it)}
 

@@ -6,8 +6,8 @@ otherwise.
 
 from __future__ import annotations
 
-from gpuherd.clock import Clock
 from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.ports.clock_port import Clock
 
 # Half of a short lease. To write an intent down takes milliseconds, so whoever needs longer was stopped.
 SEND_WITHIN_S = 5.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.database import Database
 
 # Only a guard against a test that would hang; nothing is measured against it.
 PATIENCE_S = 20

@@ -13,14 +13,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.group_commit import run_batch
-from gpuherd.adapters.sql.instances.write import add_instance
-from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.group_commit import run_batch
+from gpuherd.adapters.sql.prepared_statements import PreparedInsert
+from gpuherd.adapters.sql.rental_tables import event, instance
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import event, instance, job
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.stores import job_store
+from gpuherd.adapters.stores.instance_writes import add_instance
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_reconcile_job, an_instance, instance_id
 from tests.support.fake_clock import START
 from tests.support.sql.databases import migrate_file
@@ -111,7 +112,7 @@ async def test_many_new_instances_go_in_with_a_handful_of_statements(database: D
 
 async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(database: Database) -> None:
     def others(n: int) -> Any:
-        return lambda c: job_rows.insert_jobs(c, [a_reconcile_job(n, name=f"-{n}")], START)
+        return lambda c: job_store.insert_jobs(c, [a_reconcile_job(n, name=f"-{n}")], START)
 
     works = [launching(1), launching(2), others(50), launching(3), others(51), others(52), launching(4)]
     for _ in range(2):

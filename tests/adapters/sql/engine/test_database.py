@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.group_commit import BATCH_MAX
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.group_commit import BATCH_MAX
 from gpuherd.domain.errors import Conflict, StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, count, held_writer, note, texts, writing
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import READERS, Database
+from gpuherd.adapters.sql.database import READERS, Database
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, writing
 
 MEANT = {

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.engine.database import READERS, Database
-from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
+from gpuherd.adapters.sql.database import READERS, Database
+from gpuherd.adapters.sql.prepared_statements import PreparedStatement
+from gpuherd.adapters.sql.sql_types import Moment
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import BUSY_TIMEOUT_S, Database
+from gpuherd.adapters.sql.database import BUSY_TIMEOUT_S, Database
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import held_writer, texts, writing
 from tests.support.builders import instance_id

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.database import Database
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.builders import an_instance, instance_id
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import Store, migrate_file

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX, count_crashes
 from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.schema.tables import job
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.stores.job_store import CRASHES_MAX, count_crashes
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_reconcile_job, an_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import Store

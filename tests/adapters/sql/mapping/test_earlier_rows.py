@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.adapters.sql.mapping.instances import event_row, instance_row
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.adapters.sql.schema.tables import event, instance
-from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
-from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
-from gpuherd.domain.instance import events
-from gpuherd.domain.instance.events import Cause, CauseCode
-from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.usecases.instances.reprice_disks import RepriceDisks
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.rental_tables import event, instance
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.installation_store import SqlFlags
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.row_codec import event_row, instance_row
+from gpuherd.domain.cloud.machine import ReclaimNotice
+from gpuherd.domain.cloud.offer import NOVITA_DISK
+from gpuherd.domain.instance import instance_event
+from gpuherd.domain.instance.instance import Waiting, WaitingFor
+from gpuherd.domain.instance.instance_event import Cause, CauseCode
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.usecases.money.report_costs import RepriceDisks
 from tests.adapters.sql.schema.old_database import BOTH, LATER_COLUMNS, left_at
 from tests.support.builders import a_running_instance, an_event, an_instance
 from tests.support.fake_clock import FakeClock
@@ -74,7 +74,7 @@ async def test_what_an_instance_waited_for_is_still_known(
 async def test_a_machine_that_was_rented_before_disks_were_counted_shows_its_whole_price(
     database: Database, disk_gb: int, usd: str
 ) -> None:
-    it = a_running_instance(wish=Wish("RTX 4090 24GB", "101", disk_gb=disk_gb), owner="holder")
+    it = a_running_instance(wish=LaunchSpec("RTX 4090 24GB", "101", disk_gb=disk_gb), owner="holder")
     row = {**without(instance_row(it), *NEW_FIELDS, "disk_usd"), "micro_usd": 350_000, "version": 0}
     assert "disk" not in str(json.loads(row["doc"])["rental"])
     database.write_now(lambda c: c.execute(sa.insert(instance), row).rowcount)
@@ -104,12 +104,12 @@ async def test_a_reclaim_that_was_told_with_its_time_is_still_known(database: Da
         ("instance.starting", "asked to start", Cause(CauseCode.START_REQUESTED)),
         ("instance.starting", "the machine is starting", None),
         ("instance.stopping", "asked to stop", Cause(CauseCode.STOP_REQUESTED)),
-        (events.DELETING, "asked to delete", Cause(CauseCode.DELETE_REQUESTED)),
-        (events.WAITING, "waiting for the cloud: away", Cause(CauseCode.WAITING_FOR_CLOUD, "away")),
-        (events.WAITING, "creates are blocked: look", Cause(CauseCode.WAITING_FOR_CREATES, "look")),
+        (instance_event.DELETING, "asked to delete", Cause(CauseCode.DELETE_REQUESTED)),
+        (instance_event.WAITING, "waiting for the cloud: away", Cause(CauseCode.WAITING_FOR_CLOUD, "away")),
+        (instance_event.WAITING, "creates are blocked: look", Cause(CauseCode.WAITING_FOR_CREATES, "look")),
         # Words that only sound like it.
-        (events.FAILED, "asked to start", None),
-        (events.FAILED, "waiting for the cloud: away", None),
+        (instance_event.FAILED, "asked to start", None),
+        (instance_event.FAILED, "waiting for the cloud: away", None),
     ],
 )
 async def test_why_an_event_happened_is_still_known(
@@ -127,8 +127,10 @@ async def test_why_an_event_happened_is_still_known(
 async def test_what_is_written_now_keeps_its_fields_whatever_the_words_say(database: Database) -> None:
     migrate(database)
     waits = an_instance(reason="abc", waiting_for=Waiting(WaitingFor.CAPACITY, "x", FakeClock().now()))
-    told = an_event(type=events.WAITING, reason="abc", cause=Cause(CauseCode.WAITING_FOR_CAPACITY, "x"))
-    silent = an_event(sequence=2, type=events.WAITING)
+    told = an_event(
+        type=instance_event.WAITING, reason="abc", cause=Cause(CauseCode.WAITING_FOR_CAPACITY, "x")
+    )
+    silent = an_event(sequence=2, type=instance_event.WAITING)
 
     def write(connection: sa.Connection) -> int:
         connection.execute(sa.insert(event), [event_row(told), event_row(silent)])

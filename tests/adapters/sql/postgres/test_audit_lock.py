@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.access.audit import lock_audit_log
-from gpuherd.clock import SystemClock
-from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.adapters.stores.audit_store import lock_audit_log
+from gpuherd.adapters.system_clock import SystemClock
+from gpuherd.domain.audit import AuditRecord
 
 pytestmark = pytest.mark.postgres
 

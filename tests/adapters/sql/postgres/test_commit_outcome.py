@@ -10,12 +10,12 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine import transactions
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.postgres.commit_outcome import CommitOutcome, interpret_status
-from gpuherd.adapters.sql.postgres.notify import CHANNEL, record_change
+from gpuherd.adapters.sql import group_commit
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.listen_notify import CHANNEL, record_change
+from gpuherd.adapters.sql.postgres_connection import CommitOutcome, interpret_status
 from gpuherd.domain.errors import Conflict, StoreOutcomeUnknown, StoreUnavailable
-from gpuherd.entrypoints.problems import problem_of
+from gpuherd.entrypoints.problem_response import problem_of
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
 from tests.adapters.sql.postgres.cut_connection import Cut, CutConnection, cut_connection, until_cut
 
@@ -122,7 +122,7 @@ class TestOne:
     async def test_what_cannot_be_told_is_called_unknown_and_not_unchanged(
         self, far: Database, postgres: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
+        monkeypatch.setattr(group_commit, "OUTCOME_QUERY_LIMIT_S", 0.1)
         runs: list[int] = []
         line.cuts = [Cut.HELD]
         with pytest.raises(StoreOutcomeUnknown, match="Idempotency-Key"):
@@ -133,7 +133,7 @@ class TestOne:
     async def test_a_line_that_stays_cut_does_not_hold_the_writer_for_ever(
         self, far: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
+        monkeypatch.setattr(group_commit, "OUTCOME_QUERY_LIMIT_S", 0.1)
 
         def cut_and_stay(connection: sa.Connection) -> None:
             connection.execute(sa.insert(note).values(text="maybe"))
@@ -161,7 +161,7 @@ class TestTogether:
     async def test_all_hear_that_it_is_unknown(
         self, far: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
+        monkeypatch.setattr(group_commit, "OUTCOME_QUERY_LIMIT_S", 0.1)
         async with held_writer(far):
             tasks = [asyncio.create_task(far.write(writing(f"n{n}"))) for n in range(3)]
             tasks.append(asyncio.create_task(far.write(cutting(line, Cut.HELD))))
@@ -199,7 +199,7 @@ def test_what_the_answers_of_the_server_mean(
 
 
 def test_over_http_it_is_a_503_that_says_how_to_repeat_it() -> None:
-    shown = problem_of(StoreOutcomeUnknown(transactions.UNKNOWN))
+    shown = problem_of(StoreOutcomeUnknown(group_commit.UNKNOWN))
     assert (shown.status, shown.code, shown.retry_after) == (503, "STORE_OUTCOME_UNKNOWN", 1)
     assert "Idempotency-Key" in shown.detail
 

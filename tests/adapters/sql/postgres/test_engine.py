@@ -16,11 +16,11 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts, without_timeouts
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.errors import breaks_connection, is_transient
-from gpuherd.adapters.sql.postgres.engine import connection_arguments
-from gpuherd.adapters.sql.schema.migrate import MIGRATION_LOCK, migrate
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.postgres_connection import connection_arguments
+from gpuherd.adapters.sql.schema_migration import MIGRATION_LOCK, migrate
+from gpuherd.adapters.sql.sql_types import breaks_connection, is_transient
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
 from tests.support.sql.databases import install_queue, sqlalchemy_url

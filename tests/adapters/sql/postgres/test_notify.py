@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.postgres.notify import NOTICE_BYTES_MAX, decode_notice, encode_notices
+from gpuherd.adapters.sql.listen_notify import NOTICE_BYTES_MAX, decode_notice, encode_notices
 from tests.support.builders import instance_id
 
 

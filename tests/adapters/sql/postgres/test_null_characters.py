@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.installation_store import SqlFlags
 from tests.support.sql.databases import sqlalchemy_url
 from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 

@@ -6,7 +6,12 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.postgres.reconnect import FIRST_PAUSE_S, PAUSE_MAX_S, Backoff, Reconnector
+from gpuherd.adapters.sql.postgres_connection import (
+    FIRST_PAUSE_S,
+    PAUSE_MAX_S,
+    Backoff,
+    Reconnector,
+)
 from tests.support.fake_clock import FakeClock
 
 AWAY = sa.exc.DBAPIError.instance("", None, psycopg.OperationalError("away"), psycopg.Error)

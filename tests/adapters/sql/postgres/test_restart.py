@@ -15,12 +15,16 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.postgres.commit_outcome import CommitOutcome, query_outcome
-from gpuherd.adapters.sql.postgres.notify import ChangeListener, record_change
-from gpuherd.adapters.sql.postgres.reconnect import Backoff
-from gpuherd.adapters.sql.postgres.transaction_id import TransactionId, transaction_id_of
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.listen_notify import ChangeListener, record_change
+from gpuherd.adapters.sql.postgres_connection import (
+    Backoff,
+    CommitOutcome,
+    TransactionId,
+    query_outcome,
+    transaction_id_of,
+)
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.queue.engine_harness import done, running_engine
 from tests.adapters.queue.queue_backends import PostgresBackend, postgres_backend

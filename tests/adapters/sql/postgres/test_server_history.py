@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.postgres.server_history import IN_RECOVERY, ServerHistory
-from gpuherd.ports.instances import Change
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.postgres_connection import IN_RECOVERY, ServerHistory
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import an_event, an_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import Store, sqlalchemy_url

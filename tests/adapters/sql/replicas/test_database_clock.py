@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.replicas import database_clock
-from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock, database_time
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.stores import database_clock
+from gpuherd.adapters.stores.database_clock import DatabaseClock, database_time
+from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.support.fake_clock import START, FakeClock
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-import gpuherd.adapters.sql.schema.migrate as migrations
-from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql import schema_migration
+from gpuherd.adapters.sql.database import Database
 from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 # Columns of `instance` that came after keys did, which older databases do not have.
@@ -35,7 +35,7 @@ def left_at(revision: str, request: pytest.FixtureRequest, path: Path) -> Iterat
 
     def upgrade(connection: sa.Connection) -> None:
         config = Config()
-        config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(Path(schema_migration.__file__).parent / "migrations"))
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.adapters.sql.schema import queue_table, tables
-from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import queue_table
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.instances import Change
+from gpuherd.ports.instance_port import Change
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -33,8 +34,8 @@ SEEDS = range(20)
 SECTOR = 512
 # What a start must never get wrong: which machines we pay for, and which create calls are unresolved.
 IDENTITIES = {
-    tables.instance: ("id", "name", "status", "cloud_id"),
-    tables.attempt: ("instance_id", "n", "tag", "cloud_id"),
+    rental_tables.instance: ("id", "name", "status", "cloud_id"),
+    rental_tables.attempt: ("instance_id", "n", "tag", "cloud_id"),
 }
 # History: a hole in it is met when somebody looks there, and then it is no secret.
 HISTORY = {"event", "delivery", "job", "sighting", "list_record", "pgqueuer"}
@@ -103,7 +104,7 @@ async def test_a_spoilt_sector_is_refused_or_harmless(
         return
     with closing(database):
         store = Store(database, FakeClock())
-        for table in (*tables.metadata.sorted_tables, queue_table.queue):
+        for table in (*rental_tables.metadata.sorted_tables, queue_table.queue):
             found = await what_is_there(store, table)
             refused_aloud = found is None and table.name in HISTORY
             assert refused_aloud or found == everything[table.name], table.name

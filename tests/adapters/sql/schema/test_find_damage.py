@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from gpuherd.adapters.sql.schema.integrity_check import find_damage
+from gpuherd.adapters.sql.sqlite_file import find_damage
 from tests.support.sql.inline_database import migrated_copy
 
 TAG = "gh1-a1b2c3d4-00000000000000000000000000-1"

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import gpuherd.adapters.sql.schema.migrate as migrations
 from gpuherd.adapters.queue.pgqueuer_names import PGQUEUER_SETTINGS
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.adapters.sql.schema import tables
-from gpuherd.adapters.sql.schema.migrate import HEAD, migrate
-from gpuherd.adapters.sql.schema.run_migrations import VERSIONS, run_migrations
-from gpuherd.clock import SystemClock
+from gpuherd.adapters.sql import rental_tables, schema_migration
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import HEAD, VERSIONS, migrate, run_migrations
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
+from gpuherd.adapters.system_clock import SystemClock
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.sql.databases import install_queue, sqlalchemy_url
@@ -86,7 +84,7 @@ def everything(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 @contextmanager
 def a_version_that_knows(revision: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "HEAD", revision)
+        patch.setattr(schema_migration, "HEAD", revision)
         yield
 
 
@@ -106,8 +104,10 @@ class TestExpand:
         migrate(database)
         assert everything(database) == before
         row = {"scope": "key_1", "key": "mine", "fingerprint": "f", "created_at": SystemClock().now()}
-        database.write_now(lambda c: c.execute(sa.insert(tables.claim).values(row)).rowcount)
-        assert database._read(lambda c: c.execute(sa.select(tables.claim.c.key)).scalar_one()) == "mine"
+        database.write_now(lambda c: c.execute(sa.insert(rental_tables.claim).values(row)).rowcount)
+        assert (
+            database._read(lambda c: c.execute(sa.select(rental_tables.claim.c.key)).scalar_one()) == "mine"
+        )
 
     def test_so_it_stays_however_often_something_is_added(self, database: Database, newer: Newer) -> None:
         newer.release(EXPANDED, EXPAND)
@@ -192,4 +192,4 @@ async def test_replicas_that_start_together_on_an_empty_database_make_it_once(po
     with closing(Database(sqlalchemy_url(postgres_url))) as database:
         found = everything(database)
     assert found["alembic_version"] == [(HEAD,)]
-    assert set(found) >= set(tables.metadata.tables)
+    assert set(found) >= set(rental_tables.metadata.tables)

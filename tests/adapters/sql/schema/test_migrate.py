@@ -17,15 +17,15 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql import rental_tables
+from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import queue_table
-from gpuherd.adapters.sql.schema import tables as schema
-from gpuherd.adapters.sql.schema.migrate import HEAD, MIGRATION_LOCK, migrate
+from gpuherd.adapters.sql.schema_migration import HEAD, MIGRATION_LOCK, migrate
+from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.support.sql.databases import install_queue, sqlalchemy_url
 
-OURS = set(schema.metadata.tables)
+OURS = set(rental_tables.metadata.tables)
 QUEUE = set(queue_table.queue_metadata.tables)
 VERSION = "alembic_version"
 NOBODY = 65534
@@ -67,13 +67,13 @@ def described_indexes(database: Database) -> dict[str, str]:
     """Return the indexes that SQLAlchemy makes from the description, on the same kind of database."""
     if database.is_sqlite:
         with closing(Database(f"{database.url}.described")) as described:
-            described.migrate_with(schema.metadata.create_all)
+            described.migrate_with(rental_tables.metadata.create_all)
             return indexes(described)
 
     def create(connection: sa.Connection) -> None:
         connection.exec_driver_sql("CREATE SCHEMA described")
         connection = connection.execution_options(schema_translate_map={None: "described"})
-        schema.metadata.create_all(connection)
+        rental_tables.metadata.create_all(connection)
 
     database.migrate_with(create)
     return indexes(database, "described")
@@ -105,7 +105,7 @@ class TestFresh:
 
     def test_the_tables_are_those_that_the_schema_describes(self, empty: Database) -> None:
         migrate(empty)
-        assert differences(empty, schema.metadata) == []
+        assert differences(empty, rental_tables.metadata) == []
 
     def test_the_indexes_are_those_that_the_schema_describes_down_to_their_conditions(
         self, empty: Database

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.columns import to_micros
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
-from gpuherd.domain.notifications.kind import EndpointKind
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.sql_types import to_micros
+from gpuherd.adapters.stores.webhook_store import SqlWebhookEndpoints
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.fake_clock import START
 

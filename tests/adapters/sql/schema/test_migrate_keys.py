@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.columns import to_micros
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.adapters.sql.mapping.instances import instance_row
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.sql_types import to_micros
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.row_codec import instance_row
+from gpuherd.ports.access_port import IdempotencyClaim
 from tests.adapters.sql.schema.old_database import BOTH, LATER_COLUMNS, left_at
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START, FakeClock

@@ -12,20 +12,19 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.costs.store import SqlCosts
-from gpuherd.adapters.sql.engine.columns import to_micros
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.observations import SqlObservations, sighting_row
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.adapters.sql.schema.tables import sighting
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.rental_tables import sighting
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.sql_types import to_micros
+from gpuherd.adapters.stores.ledger_store import SqlCosts
+from gpuherd.adapters.stores.observation_store import SqlObservations, sighting_row
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.costs.period import Period
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
-from gpuherd.ports.costs import CostQuery, CostReport, GroupBy
-from gpuherd.usecases.cloud import metering
-from gpuherd.usecases.cloud.metering import PrepareMetering
+from gpuherd.domain.money.meter_reading import Tariff
+from gpuherd.domain.money.period import Period
+from gpuherd.domain.money.usage_span import CostKind, CostSpan, Edge, nano_usd
+from gpuherd.ports.costs_port import CostQuery, CostReport, GroupBy
+from gpuherd.usecases.money import meter_costs
+from gpuherd.usecases.money.meter_costs import PrepareMetering
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import a_list, a_machine, a_sighting
 from tests.support.fake_clock import START, FakeClock
@@ -102,7 +101,7 @@ async def test_very_many_of_them_are_metered_with_one_list_after_the_other(
     other = replace(RUNNING, cloud_id="other", name="other")
     old.write_now(lambda c: c.execute(sa.insert(sighting).values(sighting_row(a_sighting(other), None))))
     await asyncio.to_thread(migrate, old)
-    monkeypatch.setattr(metering, "FIRST_LOOKS_MAX", 1)
+    monkeypatch.setattr(meter_costs, "FIRST_LOOKS_MAX", 1)
     clock = FakeClock(START + DAY)
     for expected in (1, 2, 2):
         await look(old, clock, RUNNING, other)

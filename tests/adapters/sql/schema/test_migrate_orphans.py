@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import a_tag, instance_id
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.store import SqlInstances
-from gpuherd.adapters.sql.mapping.instances import instance_row
-from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.adapters.sql.schema.tables import instance
-from gpuherd.domain.instance.instance import Wish
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.rental_tables import instance
+from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.stores.instance_store import SqlInstances
+from gpuherd.adapters.stores.row_codec import instance_row
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import PRODUCT, a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
@@ -28,7 +28,7 @@ def old(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
 
 
 def rent(connection: sa.Connection) -> None:
-    wish = Wish("4090", "101")
+    wish = LaunchSpec("4090", "101")
     ready = a_running_instance(1, wish=wish, ready_at=START + timedelta(seconds=70))
     for it in (ready, an_instance(2, wish=wish), an_instance(3, wish=wish, ready_at=START)):
         row = {key: value for key, value in instance_row(it).items() if key != "rented_product"}

@@ -16,9 +16,9 @@ from tests.support.sql.databases import migrate_file
 NOT_OURS = {"alembic_version", "pgqueuer", "sqlite_sequence"}
 # Each way to come by all tables; the last is how an installation is copied.
 WAYS = {
-    "the schema": "from gpuherd.adapters.sql.schema.tables import metadata; print(*metadata.tables)",
+    "the schema": "from gpuherd.adapters.sql.rental_tables import metadata; print(*metadata.tables)",
     "the copy": (
-        "from gpuherd.adapters.sql.copy.plan import EXCLUDED_TABLES, copied_tables; "
+        "from gpuherd.adapters.sql.database_copy import EXCLUDED_TABLES, copied_tables; "
         "print(*(it.name for it in copied_tables()), *EXCLUDED_TABLES)"
     ),
 }

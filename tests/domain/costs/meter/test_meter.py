@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.observation import (
     ListRecord,
@@ -22,15 +21,26 @@ from gpuherd.domain.cloud.observation import (
     Witness,
     diff_listing,
 )
-from gpuherd.domain.costs.amount import cost_nano, nano_usd
-from gpuherd.domain.costs.meter.clock_seam import cut_at_seam
-from gpuherd.domain.costs.meter.edges import ORDERED, REPLACED, UNCLEAR
-from gpuherd.domain.costs.meter.gpu import GPU_PAID
-from gpuherd.domain.costs.meter.meter import read_meter
-from gpuherd.domain.costs.meter.metering import meters_of
-from gpuherd.domain.costs.meter.reading import NO_METER, ListTimes, MeterReading
-from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
+from gpuherd.domain.cloud.offer import DiskTariff
+from gpuherd.domain.money.meter import (
+    GPU_PAID,
+    ORDERED,
+    REPLACED,
+    UNCLEAR,
+    cut_at_seam,
+    meters_of,
+    read_meter,
+)
+from gpuherd.domain.money.meter_reading import NO_METER, AgreedTerms, ListTimes, MeterReading, Tariff
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    Edge,
+    PriceSource,
+    Rate,
+    cost_nano,
+    nano_usd,
+)
 
 T0 = datetime(2026, 11, 16, tzinfo=UTC)
 PRICE = Decimal("0.36")

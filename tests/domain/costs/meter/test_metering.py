@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.clock_reading import ClockSeam
-from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, cut_all, read_meters
-from gpuherd.domain.costs.meter.reading import ListTimes, MachineMeter
-from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
+from gpuherd.domain.money.meter import (
+    LISTED_LATE_MAX,
+    Metering,
+    cut_all,
+    read_meters,
+)
+from gpuherd.domain.money.meter_reading import ListTimes, MachineMeter, Tariff
+from gpuherd.domain.money.usage_span import (
+    CostKind,
+    CostSpan,
+    Edge,
+    PriceSource,
+    Rate,
+)
 from tests.support.builders import a_machine, a_sighting
 from tests.support.fake_clock import START
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.tag import Tag, cloud_name
-from gpuherd.domain.costs.meter.of_instance import MachineRecord, record_of
-from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
+from gpuherd.domain.money.meter_reading import MachineRecord, record_of
 from tests.support.builders import INSTALLATION, a_machine, a_running_instance, a_tag, an_attempt
 from tests.support.fake_clock import START
 

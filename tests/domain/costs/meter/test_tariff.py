@@ -7,9 +7,8 @@ from decimal import Decimal
 import pytest
 
 from gpuherd.domain.cloud.machine import Machine, Phase
-from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter.tariff import Tariff
-from gpuherd.domain.costs.span import PriceSource, Rate
+from gpuherd.domain.money.meter_reading import Tariff
+from gpuherd.domain.money.usage_span import PriceSource, Rate, nano_usd
 
 
 def rate(shown: str | None, agreed: str | None = "0.20", gpus: int = 1) -> Rate:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from gpuherd.domain.costs.bill import StorageVolume
-from gpuherd.domain.costs.meter.volumes import VolumeLook, rate_of, read_volumes
-from gpuherd.domain.costs.span import CostSpan, Edge
+from gpuherd.domain.cloud.network_volume import VolumeLook, rate_of, read_volumes
+from gpuherd.domain.money.bill import StorageVolume
+from gpuherd.domain.money.usage_span import CostSpan, Edge
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

@@ -9,16 +9,23 @@ from typing import Any, Protocol
 
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, Status, Wish
-from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.conditions import must_release
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.lifecycle.next_step import next_step
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance import goal_rules
+from gpuherd.domain.instance.goal_rules import StartOrder
+from gpuherd.domain.instance.health import HealthCheck, HealthStatus
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_state import must_release
+from gpuherd.domain.instance.launch_spec import LaunchSpec
+from gpuherd.domain.instance.next_step import next_step
+from gpuherd.domain.instance.operation import (
+    Failure,
+    Operation,
+    OperationKind,
+    OperationPhase,
+    progress,
+    requested,
+)
+from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
+from gpuherd.domain.instance.step_types import (
     AbandonRestart,
     AbandonStart,
     Become,
@@ -40,7 +47,6 @@ from gpuherd.domain.instance.lifecycle.steps import (
     UseListedDetails,
     Wait,
 )
-from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, progress, requested
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 DEADLINE = CREATED + timedelta(minutes=20)
@@ -52,7 +58,7 @@ def an_instance(status: Status = Status.CREATING, **changes: Any) -> Instance:
     return Instance(
         id="inst_1",
         name="job",
-        wish=Wish("RTX 4090 24GB", "101"),
+        wish=LaunchSpec("RTX 4090 24GB", "101"),
         status=status,
         created_at=CREATED,
         estimated_ready_at=CREATED + timedelta(minutes=4),
@@ -130,18 +136,18 @@ class Life:
         try:
             match kind:
                 case OperationKind.START:
-                    after = goals.start(before, StartOrder(check), op_id, self.now)
+                    after = goal_rules.start(before, StartOrder(check), op_id, self.now)
                 case OperationKind.RESTART:
-                    after = goals.restart(before, StartOrder(), op_id, self.now)
+                    after = goal_rules.restart(before, StartOrder(), op_id, self.now)
                 case OperationKind.STOP:
-                    after = goals.stop(before, op_id, self.now)
+                    after = goal_rules.stop(before, op_id, self.now)
                 case OperationKind.DELETE:
-                    after = goals.delete(before, op_id, self.now)
+                    after = goal_rules.delete(before, op_id, self.now)
         except Conflict:
             return False
         if after is before:
             return False
-        if (put_aside := goals.superseded(before, self.now)) is not None:
+        if (put_aside := goal_rules.superseded(before, self.now)) is not None:
             self.operations[put_aside.id] = put_aside
         self.chapters.append(kind.value)
         self._save(after)

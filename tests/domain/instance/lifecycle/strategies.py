@@ -10,12 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import OnFailure
-from gpuherd.domain.instance.lifecycle.steps import Observation, Step
+from gpuherd.domain.instance.health import HealthCheck, HealthStatus
+from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.instance.step_types import Observation, Step
 from tests.domain.instance.lifecycle.driver import CHECK, Life, an_instance, seen
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance.events import GOAL_EVENTS
-from gpuherd.domain.instance.health import Health, HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
+from gpuherd.domain.instance import goal_rules
+from gpuherd.domain.instance.goal_rules import StartOrder
+from gpuherd.domain.instance.health import Health, HealthCheck, HealthStatus
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_event import GOAL_EVENTS
+from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from tests.domain.instance.lifecycle.driver import CHECK, EARLY, a_failure, an_instance, an_operation
 
@@ -35,19 +35,19 @@ Want = Callable[[Instance], Instance]
 
 
 def start(instance: Instance, order: StartOrder | None = None) -> Instance:
-    return goals.start(instance, order or StartOrder(), "op_new", NOW)
+    return goal_rules.start(instance, order or StartOrder(), "op_new", NOW)
 
 
 def restart(instance: Instance) -> Instance:
-    return goals.restart(instance, StartOrder(), "op_new", NOW)
+    return goal_rules.restart(instance, StartOrder(), "op_new", NOW)
 
 
 def stop(instance: Instance) -> Instance:
-    return goals.stop(instance, "op_new", NOW)
+    return goal_rules.stop(instance, "op_new", NOW)
 
 
 def delete(instance: Instance) -> Instance:
-    return goals.delete(instance, "op_new", NOW)
+    return goal_rules.delete(instance, "op_new", NOW)
 
 
 def refusal(want: Want, instance: Instance) -> Conflict:
@@ -211,7 +211,7 @@ def test_a_start_may_bring_another_health_check_and_tell_somebody_else() -> None
 
 def test_stopping_twice_is_one_stop() -> None:
     stopping = stop(an_instance(Status.RUNNING, **BOUND))
-    assert goals.stop(stopping, "op_other", NOW + timedelta(minutes=1)) is stopping
+    assert goal_rules.stop(stopping, "op_other", NOW + timedelta(minutes=1)) is stopping
 
 
 def test_a_stop_changes_nothing_but_where_it_goes() -> None:
@@ -306,7 +306,7 @@ def test_a_new_goal_puts_aside_what_is_under_way(subtests: pytest.Subtests) -> N
         (ON_STOP.superseded(A_MOMENT_AGO), False),
     ]:
         with subtests.test(operation=operation, put_aside=put_aside):
-            ended = goals.superseded(an_instance(Status.STARTING, **BOUND, operation=operation), NOW)
+            ended = goal_rules.superseded(an_instance(Status.STARTING, **BOUND, operation=operation), NOW)
             if not put_aside:
                 assert ended is None
                 continue

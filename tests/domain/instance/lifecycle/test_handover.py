@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.lifecycle.handover import outcome_of_handover
-from gpuherd.domain.succession.outcome import ReplacementOutcome
+from gpuherd.domain.instance.lineage import ReplacementOutcome
+from gpuherd.domain.instance.operation import Failure
+from gpuherd.domain.instance.replacement import outcome_of_handover
 from tests.domain.instance.lifecycle.driver import DEADLINE, an_instance
 
 MINUTE = timedelta(minutes=1)

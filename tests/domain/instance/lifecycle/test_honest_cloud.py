@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.health import HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.lifecycle.steps import Delete, Observation, Settled, Start, Step, Stop
 from gpuherd.domain.instance.operation import OperationKind, OperationState
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.instance.step_types import (
+    Delete,
+    Observation,
+    Settled,
+    Start,
+    Step,
+    Stop,
+)
 from tests.domain.instance.lifecycle.driver import CHECK, DEADLINE, Life, an_instance, seen
 from tests.domain.instance.lifecycle.strategies import STEADY, Story, kinds, lives, stories, tell
 

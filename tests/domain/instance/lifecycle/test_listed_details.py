@@ -10,9 +10,9 @@ import pytest
 
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, Phase, PortMapping
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import LISTED_DETAILS_FRESH, next_step
-from gpuherd.domain.instance.lifecycle.steps import Observation, ReadDetails, UseListedDetails
+from gpuherd.domain.instance.next_step import LISTED_DETAILS_FRESH, next_step
 from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.step_types import Observation, ReadDetails, UseListedDetails
 from tests.domain.instance.lifecycle.driver import EARLY, a_machine, an_instance, an_operation
 
 HTTP = PortMapping(8888, "https://m-1-8888.example", "http")

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given, settings
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER
-from gpuherd.domain.instance.lifecycle.steps import Delete, Restart, Start, Stop
+from gpuherd.domain.instance.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.instance.step_types import (
+    Delete,
+    Restart,
+    Start,
+    Stop,
+)
 from tests.domain.instance.lifecycle.driver import CHECK, DEADLINE, Life, an_instance
 from tests.domain.instance.lifecycle.strategies import STEADY, Look, Order, Story, lives, stories, tell
 

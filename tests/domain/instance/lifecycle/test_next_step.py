@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.rent_attempt import AttemptState
+from gpuherd.domain.instance.step_types import (
     RESYNC_INTERVAL,
     AbandonStart,
     Become,
@@ -31,7 +32,6 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Stop,
     Wait,
 )
-from gpuherd.domain.instance.operation import OperationKind
 from tests.domain.instance.lifecycle.driver import (
     CHECK,
     CREATED,

@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.conditions import (
-    is_starting_again,
-    must_release,
-    was_started_externally,
-)
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance import goal_rules
+from gpuherd.domain.instance.goal_rules import StartOrder
+from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_state import is_starting_again, must_release, was_started_externally
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.step_types import (
     RESYNC_INTERVAL,
     AbandonStart,
     Become,
@@ -35,7 +33,6 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Stop,
     Wait,
 )
-from gpuherd.domain.instance.operation import OperationKind
 from tests.domain.instance.lifecycle.driver import (
     CHECK,
     DEADLINE,
@@ -197,9 +194,9 @@ def exited() -> Instance:
 
 def started_then_stopped(asked_s: float | None, stopped_s: float) -> Instance:
     asked_at = None if asked_s is None else after(asked_s)
-    starting = goals.start(exited(), StartOrder(), "op_1", EARLY)
+    starting = goal_rules.start(exited(), StartOrder(), "op_1", EARLY)
     starting = on_the_way(OperationKind.START, asked_at, operation=starting.operation)
-    return goals.stop(starting, "op_2", after(stopped_s))
+    return goal_rules.stop(starting, "op_2", after(stopped_s))
 
 
 @pytest.mark.parametrize(("at_s", "believed"), [(10, False), (59.9, False), (60, True), (600, True)])
@@ -364,7 +361,7 @@ def test_a_machine_that_is_going_is_not_asked_to_go_again() -> None:
 
 def test_a_delete_of_what_is_being_given_back_goes_on_where_that_was() -> None:
     releasing = an_instance(**{**USED, **RELEASING, "asked_at": EARLY})
-    deleting = goals.delete(releasing, "op_1", after(5))
+    deleting = goal_rules.delete(releasing, "op_1", after(5))
     assert next_step(deleting, None, seen(Phase.RUNNING), after(5)) == Wait(REPEAT_DELETE_AFTER)
     assert next_step(deleting, None, seen(Phase.ABSENT), after(5)) == Become(Status.DELETED)
 

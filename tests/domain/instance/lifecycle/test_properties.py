@@ -10,11 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import BOOTING, Phase
-from gpuherd.domain.instance.attempt import OPEN_STATES, Attempt, AttemptState
-from gpuherd.domain.instance.events import STATUS_EVENTS
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance.instance import (
+    TERMINAL_STATUSES,
+    Goal,
+    Instance,
+    Status,
+)
+from gpuherd.domain.instance.instance_event import STATUS_EVENTS
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.instance.rent_attempt import OPEN_STATES, Attempt, AttemptState
+from gpuherd.domain.instance.step_types import (
     RESYNC_INTERVAL,
     Become,
     Delete,
@@ -31,7 +38,6 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Stop,
     Wait,
 )
-from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
 from tests.domain.instance.lifecycle.driver import CHECK, DEADLINE, a_machine, an_attempt, an_instance
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from gpuherd.domain.cloud.machine import Machine, Phase, PortMapping
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import next_step
-from gpuherd.domain.instance.lifecycle.restart import RESTART_SEEN_WITHIN, shows_restart
-from gpuherd.domain.instance.lifecycle.steps import (
+from gpuherd.domain.instance.next_step import RESTART_SEEN_WITHIN, next_step, shows_restart
+from gpuherd.domain.instance.operation import OperationKind, OperationPhase, requested
+from gpuherd.domain.instance.step_types import (
     AbandonRestart,
     ConfirmRestart,
     Fail,
@@ -24,7 +24,6 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Step,
     Wait,
 )
-from gpuherd.domain.instance.operation import OperationKind, OperationPhase, requested
 from tests.domain.instance.lifecycle.driver import DEADLINE, EARLY, a_machine, an_instance
 
 BEFORE, AFTER = (PortMapping(8888, "http://one", "http"),), (PortMapping(8888, "http://two", "http"),)

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.access.audit import NO_HASH, PRUNE_ACTION, AuditAnchor, AuditEntry, AuditRecord, chained
-from gpuherd.usecases.describe.key import describe_entry
+from gpuherd.domain.audit import (
+    NO_HASH,
+    PRUNE_ACTION,
+    AuditAnchor,
+    AuditEntry,
+    AuditRecord,
+    chained,
+)
+from gpuherd.usecases.views.service_view import describe_entry
 from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem
 
 KEY = {"id": "adaadaad", "scopes": ["read"], "status": "active", "limits": {}, "createdAt": NOW.isoformat()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuherd.contract.codec.model import encode
-from gpuherd.usecases.describe.key import describe_entry
+from gpuherd.usecases.views.service_view import describe_entry
 from tests.entrypoints.cli.commands.test_keys import KEY, log, serving
 from tests.entrypoints.cli.support import FakeApi
 from tests.entrypoints.cli.terminal import terminal

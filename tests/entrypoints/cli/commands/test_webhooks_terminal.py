@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import Signer
 from tests.entrypoints.cli.commands.test_webhooks import delivery, endpoint
 from tests.entrypoints.cli.support import FakeApi
 from tests.entrypoints.cli.terminal import DRIVER, Terminal, terminal

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.entrypoints.http.middleware import fast_paths
-from gpuherd.entrypoints.http.middleware.fast_paths import DETAILS_ROUTE, LAUNCH_ROUTE
+from gpuherd.adapters.prometheus_metrics import PrometheusMeter
+from gpuherd.entrypoints.http import request_middleware
+from gpuherd.entrypoints.http.request_middleware import DETAILS_ROUTE, LAUNCH_ROUTE
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -101,7 +101,7 @@ async def test_a_launch_answers_like_the_route(
 ) -> None:
     bodies: tuple[Any, ...] = (GOOD, {}, [])
     by_short_cut = [await api.post("/api/instances", json=body) for body in bodies]
-    monkeypatch.setattr(fast_paths, "LAUNCH", ("POST", "/nowhere"))
+    monkeypatch.setattr(request_middleware, "LAUNCH", ("POST", "/nowhere"))
     by_route = [await api.post("/api/instances", json=body) for body in bodies]
     assert [it.status_code for it in by_route] == [201, 400, 400]
     for one, other in zip(by_short_cut, by_route, strict=True):

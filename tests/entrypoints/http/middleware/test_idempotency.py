@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.auth.authorization import NATIVE_CLAIMS, ROUTE_SCOPES
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, ROUTE_SCOPES
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock

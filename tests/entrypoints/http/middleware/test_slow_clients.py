@@ -12,7 +12,7 @@ import pytest
 
 from gpuherd.bootstrap import http_server
 from gpuherd.bootstrap.http_server import ConnectionLimits
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.http.raw_http import RawReply, RunningServer, running_server, until_closed
 from tests.support.herd import Herd

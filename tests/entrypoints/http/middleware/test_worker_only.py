@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import KEY
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

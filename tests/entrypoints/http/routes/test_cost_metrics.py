@@ -8,9 +8,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from gpuherd.adapters.metrics.page import MONEY
-from gpuherd.domain.costs.span import CostKind
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.adapters.prometheus_metrics import MONEY
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
 from tests.support.metered import HOUR, edge, meter

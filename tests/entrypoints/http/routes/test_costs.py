@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.costs.span import CostKind
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.fake_clock import FakeClock

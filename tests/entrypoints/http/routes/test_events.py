@@ -12,16 +12,16 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.events import AccountEvent
-from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import LedgerWrite
-from gpuherd.ports.webhooks import OutboxEntries
-from gpuherd.usecases.events.event_stream import StreamLimits
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.domain.api_key import ADMIN
+from gpuherd.domain.cloud.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.instance.instance_event import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.event_port import AccountEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.ports.observation_port import LedgerWrite
+from gpuherd.ports.webhook_port import OutboxEntries
+from gpuherd.usecases.events.stream_events import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.event_streams import StreamedReply, asking

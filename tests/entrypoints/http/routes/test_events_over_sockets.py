@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from gpuherd.bootstrap.http_server import ConnectionLimits
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.events import EventFilter
-from gpuherd.ports.instances import Change
-from gpuherd.usecases.events.event_stream import StreamLimits
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.event_port import EventFilter
+from gpuherd.ports.instance_port import Change
+from gpuherd.usecases.events.stream_events import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.http.raw_http import running_server, until_closed
 from tests.support.builders import an_event, an_instance

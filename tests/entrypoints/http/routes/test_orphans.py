@@ -8,8 +8,8 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from gpuherd.usecases.health import ANSWER_TTL_S
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
 from tests.support.herd import Herd
 from tests.support.scraping import read_page
 from tests.support.unmanaged_machines import (

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.ports.webhook_port import DeliveryResult
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.webhooks.receivers import BROKEN, MISSING, OK, Hooks

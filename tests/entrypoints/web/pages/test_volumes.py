@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gpuherd.domain.cloud.volume import VolumeOrder
-from gpuherd.domain.workload.volumes import VolumeMount
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.cloud.network_volume import VolumeOrder
+from gpuherd.domain.instance.launch_spec import VolumeMount
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of

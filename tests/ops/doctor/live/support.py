@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from gpuherd.adapters.novita.reply import NovitaReply, read_reply
+from gpuherd.adapters.novita.novita_call import NovitaReply, read_reply
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.simulator.api.app import API_ROUTES, BASE_PATH, answered
 from gpuherd.simulator.api.deviations import headers_as

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from gpuherd.adapters.novita import failures
-from gpuherd.adapters.novita.billing import NovitaBilling
-from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.transport import NovitaTransport
+from gpuherd.adapters.novita import novita_failures
+from gpuherd.adapters.novita.novita_billing import NovitaBilling
+from gpuherd.adapters.novita.novita_cloud import NovitaCloud
+from gpuherd.adapters.novita.novita_failures import ResourceKind
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.tag import Tag, cloud_name, machine_tag
 from gpuherd.domain.errors import CloudRefused, MachineGone
+from gpuherd.domain.instance.rent_attempt import Tag, cloud_name, machine_tag
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.scenarios import SCENARIOS
@@ -42,7 +42,7 @@ class InProcessTransport:
         **_: object,
     ) -> dict[str, Any]:
         reply = await self._exchange.get(path, params or {}, 1.0, fresh=False)
-        if error := failures.failure_of_read(reply, about):
+        if error := novita_failures.failure_of_read(reply, about):
             raise error
         return reply.body or {}
 

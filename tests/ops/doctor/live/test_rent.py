@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
 from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.bill import look_at_bill

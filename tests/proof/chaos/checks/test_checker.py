@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.world.machine import StatusChange
 from proof.chaos.checks.checker import check

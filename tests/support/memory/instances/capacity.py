@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from gpuherd.domain.cloud.capacity_line import OfferRest, is_in_line
 from gpuherd.domain.cloud.offer import OfferKey
-from gpuherd.domain.instance.capacity_line import OfferRest, is_in_line
 from gpuherd.domain.instance.instance import Instance
 from tests.support.memory.tables import Tables
 

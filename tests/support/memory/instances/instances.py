@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.clock import Clock
 from gpuherd.domain.errors import IdempotencyKeyReused, NotFound, StaleWrite
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.due import use_look_at
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.instance_state import use_look_at
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.ports.instances import (
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.ports.access_port import IdempotencyClaim
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.instance_port import (
     Change,
     InstancePage,
     InstanceQuery,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.adapters.sql.instances.leases import LEASE_TERM
-from gpuherd.clock import Clock, Ids
+from gpuherd.adapters.stores.instance_locks import LEASE_TERM
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.orphan import OrphanOrder
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.orphans.orphan import OrphanOrder
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.ports.clock_port import Clock, Ids
+from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.memory.instances.writes import take_over_cloud_id, update_instance
 from tests.support.memory.tables import Clash, InstanceRow, SightingRow, Tables
 

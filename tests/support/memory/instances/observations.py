@@ -6,15 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.adapters.sql.instances.observations import LIST_RETENTION
+from gpuherd.adapters.stores.observation_store import LIST_RETENTION
+from gpuherd.domain.blast_limit import Bound
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
-from gpuherd.domain.cloud.tag import machine_tag, owner_tag
-from gpuherd.domain.cloud.vanishing import Bound
-from gpuherd.domain.costs.meter.edges import is_unpriced
-from gpuherd.domain.costs.meter.metering import Metering, MeterState
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
+from gpuherd.domain.instance.rent_attempt import machine_tag, owner_tag
+from gpuherd.domain.money.meter import Metering, MeterState, is_unpriced
+from gpuherd.domain.money.usage_span import CostKind
 from tests.support.memory.costs import keep_meters
 from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import SightingRow, Tables

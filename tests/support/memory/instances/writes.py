@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.errors import MachineHeld, StaleWrite
-from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
+from gpuherd.domain.instance.instance_state import was_machine_proven_gone
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
-from gpuherd.ports.instances import Change
+from gpuherd.domain.instance.rent_attempt import ATTEMPTS_KEPT, Attempt, AttemptState
+from gpuherd.ports.instance_port import Change
 from tests.support.memory.budget_sums import check_budgets
 from tests.support.memory.costs import claim_spans, note_unseen
 from tests.support.memory.jobs import job_rows

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.jobs.job import NewJob
+from gpuherd.domain.job import NewJob
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, QUEUED, JobRow, QueueRow, Tables
 
 

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuherd.adapters.sql.jobs.store import QUARANTINE
-from gpuherd.clock import Clock
+from gpuherd.adapters.stores.job_store import QUARANTINE
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.due import due_at
-from gpuherd.domain.webhooks.delivery import DeliveryState
-from gpuherd.jobs.job import Job, JobStatus, NewJob
-from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
+from gpuherd.domain.instance.instance_state import due_at
+from gpuherd.domain.job import Job, JobStatus, NewJob
+from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.job_port import (
+    JobPage,
+    JobQuery,
+    JobStats,
+    UnscheduledWork,
+)
 from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, PICKED, QUEUED, JobRow, Tables
 

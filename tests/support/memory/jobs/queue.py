@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuherd.clock import Clock
+from gpuherd.ports.clock_port import Clock
 from tests.support.memory.tables import PICKED, QUEUED, QueueRow, Tables
 
 # What is put back for no time at all would happen infinitely often in no time: this clock stands still.

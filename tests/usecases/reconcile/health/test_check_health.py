@@ -19,12 +19,12 @@ from gpuherd.domain.instance.health import (
     EndpointStatus,
     Health,
     HealthCategory,
+    HealthCheck,
     HealthStatus,
     begin_check,
     explain_health,
 )
-from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.usecases.reconcile.health.check_health import ROUND_MAX_S, CheckHealth
+from gpuherd.usecases.reconcile.check_health import ROUND_MAX_S, CheckHealth
 from tests.support.fake_clock import START, FakeClock
 
 WEB = PortMapping(8080, "https://web.example.com", "http")

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.instance.health import Health, HealthStatus
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import Health, HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import HEALTH_VERDICT_WITHIN
+from gpuherd.domain.instance.instance_state import HEALTH_VERDICT_WITHIN
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.views.instance_view import describe
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

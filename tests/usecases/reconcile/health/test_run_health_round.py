@@ -13,15 +13,13 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.domain.cloud.machine import PortMapping
-from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import EndpointHealth, HealthCategory, HealthCheck
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.jobs.job import Priority
-from gpuherd.jobs.outcome import Done, Snooze
-from gpuherd.ports.jobs import JobQuery
+from gpuherd.domain.job import Done, Priority, Snooze
+from gpuherd.ports.job_port import JobQuery
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.jobs.kinds import CHECK_HEALTH
+from gpuherd.usecases.service.make_jobs import CHECK_HEALTH
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuherd.domain.errors import CircuitOpen, Conflict, OutOfStock
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
 from gpuherd.simulator.calls import ApiEndpoint

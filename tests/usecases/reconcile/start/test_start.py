@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.endings.terms import Terms
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lease import Terms
 from gpuherd.domain.instance.operation import OperationState
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind

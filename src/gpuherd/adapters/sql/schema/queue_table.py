@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from gpuherd.adapters.sql.engine.columns import QueueMoment
+from gpuherd.adapters.sql.sql_types import QueueMoment
 
 # PGQueuer's table. It makes its own on PostgreSQL; on SQLite our first migration makes one of the same shape.
 queue_metadata = sa.MetaData()

@@ -10,8 +10,10 @@ from typing import Any, cast
 import typer
 from rich.table import Table
 
-from gpuherd.client import AuditEntry, Gpuherd, Page
-from gpuherd.domain.access import audit
+from gpuherd.client.client_connection import Page
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.access import AuditEntry
+from gpuherd.domain import audit
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gpuherd.client import ApiKey, Gpuherd, NewKey, WebhookSecret
-from gpuherd.client.access_resources import Scope
-from gpuherd.domain.access.secret import Secret
+from gpuherd.client.access_resources import NewKey, Scope, WebhookSecret
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.access import ApiKey
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.client import Delivery, Gpuherd, NewSecret, WebhookEndpoint
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.client.access_resources import NewSecret
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.webhook import Delivery, WebhookEndpoint
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import Signer
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, SilentOption, safe
 from gpuherd.entrypoints.cli.render.webhooks import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gpuherd.client import LiveEvent
+from gpuherd.contract.event import LiveEvent
 from gpuherd.entrypoints.cli.render.output import safe
 
 STYLES = {

@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from rich.table import Table
 
-from gpuherd.client import Items, Page
 from gpuherd.client.blocking_calls import Paged
+from gpuherd.client.client_connection import Items, Page
 from gpuherd.entrypoints.cli.render.output import Mode, Output, safe
 
 

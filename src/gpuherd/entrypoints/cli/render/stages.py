@@ -11,9 +11,10 @@ from datetime import datetime
 from enum import Enum, IntEnum, auto
 from typing import Protocol
 
-from gpuherd.client import Instance, Operation
 from gpuherd.client.client_connection import Clock
 from gpuherd.client.follow_instance import Until, outcome_of
+from gpuherd.contract.instance import Instance
+from gpuherd.contract.operation import Operation
 from gpuherd.entrypoints.cli.render.instances import facts_of
 from gpuherd.entrypoints.durations import format_duration, remaining_time
 

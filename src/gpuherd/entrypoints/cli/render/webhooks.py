@@ -8,8 +8,7 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.client import Delivery, WebhookEndpoint, WebhookTest
-from gpuherd.contract.webhook import DeliveryTry
+from gpuherd.contract.webhook import Delivery, DeliveryTry, WebhookEndpoint, WebhookTest
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpuherd.client import Gpuherd, GpuherdError
+from gpuherd.client.client_errors import GpuherdError
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.log_text import LastLine
 from gpuherd.entrypoints.cli.render.progress import Watcher
 

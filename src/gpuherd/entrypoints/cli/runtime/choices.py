@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gpuherd.client import Gpuherd
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.runtime.find import ID_PREFIX
 from gpuherd.entrypoints.cli.runtime.session import CliContext

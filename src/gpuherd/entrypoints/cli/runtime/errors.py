@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 import typer
 from rich.text import Text
 
-from gpuherd.client import (
+from gpuherd.client.client_errors import (
     ApiError,
     BadConfiguration,
     ConnectionFailed,
     GpuherdError,
-    Instance,
     InstanceFailed,
-    Operation,
     PrewarmFailed,
     PrewarmTimedOut,
     UnexpectedReply,
     WaitTimedOut,
 )
+from gpuherd.contract.instance import Instance
+from gpuherd.contract.operation import Operation
 from gpuherd.entrypoints.cli.render.output import Mode, Output, as_json, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
 from gpuherd.entrypoints.cli.runtime.exit_codes import (

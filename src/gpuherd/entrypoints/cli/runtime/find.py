@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpuherd.client import ApiError, Gpuherd, Instance
+from gpuherd.client.client_errors import ApiError
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.instance import Instance
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
 
 ID_PREFIX = "inst_"

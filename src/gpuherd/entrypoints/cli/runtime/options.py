@@ -11,7 +11,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import typer
 from typer._click.exceptions import MissingParameter
 
-from gpuherd.client import AutoStop, HealthCheck, Lease, Wish
+from gpuherd.client.wish import (
+    AutoStop,
+    HealthCheck,
+    Lease,
+    Wish,
+)
 from gpuherd.entrypoints.cli.runtime.workload_options import envs_of, secret_envs_of, volumes_of
 from gpuherd.entrypoints.durations import parse_duration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from gpuherd.client import Gpuherd
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report

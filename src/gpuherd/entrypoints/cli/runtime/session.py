@@ -10,9 +10,10 @@ from typing import NoReturn, TypeVar
 import typer
 
 from gpuherd import __version__
-from gpuherd.client import Gpuherd, GpuherdError
 from gpuherd.client.client_connection import Clock
+from gpuherd.client.client_errors import GpuherdError
 from gpuherd.client.server_address import Address
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, error_report_of, print_error
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode

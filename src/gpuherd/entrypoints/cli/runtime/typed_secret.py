@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from getpass import getpass
 
-from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.secret import Secret
 
 
 def read_secret(prompt: str) -> Secret:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError, InstanceFailed, WaitTimedOut
 from gpuherd.client.client_connection import Clock
+from gpuherd.client.client_errors import (
+    ApiError,
+    ConnectionFailed,
+    GpuherdError,
+    InstanceFailed,
+    WaitTimedOut,
+)
 from gpuherd.client.follow_instance import Until
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.contract.instance import Instance
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import Output

@@ -13,8 +13,8 @@ import typer
 from rich.text import Text
 
 from gpuherd.client.client_connection import Clock
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.signing import ID_HEADER, BadSignature, verify
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhooks.webhook_signing import ID_HEADER, BadSignature, verify
 from gpuherd.entrypoints.cli.render.output import Output, as_json, safe
 
 HOST = "127.0.0.1"

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gpuherd.adapters.novita.billing import read_charge
-from gpuherd.adapters.novita.fields import text
-from gpuherd.adapters.novita.reply import NovitaReply
-from gpuherd.domain.costs.bill import BillCategory
+from gpuherd.adapters.novita.novita_billing import read_charge
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_json import text
+from gpuherd.domain.money.bill import BillCategory
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.calls import NovitaCalls

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuherd.adapters.novita.exchange import Exchange, NoReply, NotSent
-from gpuherd.adapters.novita.reply import NovitaReply
-from gpuherd.clock import Clock
+from gpuherd.adapters.novita.novita_call import Exchange, NoReply, NotSent, NovitaReply
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
+from gpuherd.ports.clock_port import Clock
 
 TIMEOUT_S = 20.0
 # Of the calls that the service may make; what it needs itself is far less than its limit.

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.novita import failures, wire
-from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.fields import text, texts, usd, whole
-from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.adapters.novita import novita_failures, novita_json
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_failures import ResourceKind
+from gpuherd.adapters.novita.novita_json import (
+    text,
+    texts,
+    usd,
+    whole,
+)
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import NotFound
 from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
@@ -23,13 +28,13 @@ def rows_of(reply: NovitaReply, key: str) -> list[dict[str, Any]] | None:
     """Return the rows of an answer; None where it has none that the service would read."""
     if not reply.is_success or reply.body is None:
         return None
-    found = wire.rows(reply.body, key)
+    found = novita_json.rows(reply.body, key)
     return None if found is None else [row for row in found if isinstance(row, dict)]
 
 
 def unread(reply: NovitaReply) -> str:
     """Say what came in place of what was asked for."""
-    problem = failures.read_problem(reply.body, reply.secrets)
+    problem = novita_failures.read_problem(reply.body, reply.secrets)
     if not reply.is_success and problem is not None:
         return f"HTTP {reply.status}: {problem}"
     names = ", ".join(sorted(reply.body)[:8]) if reply.body else "no JSON object"
@@ -40,11 +45,11 @@ def judge_regions(clusters: NovitaReply, products: NovitaReply) -> LiveFinding:
     cluster_rows, product_rows = rows_of(clusters, "data"), rows_of(products, "data")
     if cluster_rows is None or product_rows is None:
         return assumptions.REGIONS.differs(unread(clusters if cluster_rows is None else products))
-    codes = {region.code for region in wire.read_regions(cluster_rows)}
+    codes = {region.code for region in novita_json.read_regions(cluster_rows)}
     # A region that was closed may still be named by what cannot be had any more.
     on_sale = [row for row in product_rows if row.get("availableDeploy") is not False]
     labels = {label for row in on_sale for label in texts(row, "regions")}
-    lost = sorted(label for label in labels if wire.region_code(label) not in codes)
+    lost = sorted(label for label in labels if novita_json.region_code(label) not in codes)
     seen = f"{len(codes)} clusters, {len(labels)} labels of products on sale"
     if lost:
         return assumptions.REGIONS.differs(f"{seen}; no cluster for {', '.join(lost[:5])}", lost=lost[:20])
@@ -91,13 +96,13 @@ def judge_templates(reply: NovitaReply) -> LiveFinding:
     if rows is None or reply.body is None:
         return assumptions.TEMPLATES.differs(unread(reply))
     total = whole(reply.body, "total")
-    readable = sum(wire.read_template(row) is not None for row in rows)
+    readable = sum(novita_json.read_template(row) is not None for row in rows)
     seen = f"{len(rows)} rows of {'no total' if total is None else total}, {readable} of them readable"
     return assumptions.TEMPLATES.judged(total is not None and readable == len(rows), seen)
 
 
 def judge_unknown_template(reply: NovitaReply) -> LiveFinding:
-    error = failures.failure_of_read(reply, ResourceKind.TEMPLATE)
+    error = novita_failures.failure_of_read(reply, ResourceKind.TEMPLATE)
     return assumptions.NO_TEMPLATE.judged(isinstance(error, NotFound), unread(reply))
 
 

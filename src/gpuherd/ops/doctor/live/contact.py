@@ -9,12 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 from gpuherd import __version__
-from gpuherd.adapters.novita.exchange import Exchange
-from gpuherd.adapters.novita.transport import REPLY_BYTES_MAX
-from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.adapters.novita.novita_call import Exchange
+from gpuherd.adapters.novita.novita_transport import REPLY_BYTES_MAX
+from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import BadConfiguration
-from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding, Quote, Rented
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.connection import server_address
@@ -24,6 +23,7 @@ from gpuherd.ops.doctor.live.look import FreeLook, look
 from gpuherd.ops.doctor.live.machine import judge_story
 from gpuherd.ops.doctor.live.rent import PaidChecks
 from gpuherd.ops.doctor.live.rentals import RentPlan, ServerRentals, plan_of
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 
 # A server that is being restarted is waited for a little; the lease holds meanwhile.

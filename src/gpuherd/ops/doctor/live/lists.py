@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuherd.adapters.novita import failures
-from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.fields import text, whole
-from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.adapters.novita import novita_failures
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_failures import ResourceKind
+from gpuherd.adapters.novita.novita_json import text, whole
 from gpuherd.domain.errors import MachineGone
 from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
 from gpuherd.ops.doctor.live import assumptions
@@ -69,7 +69,7 @@ def judge_page_parameter(pages: NumberedPages) -> LiveFinding:
 
 
 def judge_unknown_machine(reply: NovitaReply) -> LiveFinding:
-    error = failures.failure_of_read(reply, ResourceKind.MACHINE)
+    error = novita_failures.failure_of_read(reply, ResourceKind.MACHINE)
     return assumptions.NO_MACHINE.judged(isinstance(error, MachineGone), unread(reply), status=reply.status)
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuherd.adapters.novita import wire
-from gpuherd.adapters.novita.billing import HOST_BILLING
-from gpuherd.adapters.novita.fields import whole
-from gpuherd.adapters.novita.metrics import METRICS_PATH
-from gpuherd.adapters.novita.pages import LONG_PAGE_SIZE, PAGE_SIZE
-from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.adapters.novita import novita_json
+from gpuherd.adapters.novita.novita_billing import HOST_BILLING, METRICS_PATH
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_json import whole
+from gpuherd.adapters.novita.paged_list import LONG_PAGE_SIZE, PAGE_SIZE
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
@@ -57,10 +56,10 @@ async def look(calls: NovitaCalls, now: datetime, calls_per_minute: int) -> Free
     findings += await _look_at_money(calls, now)
     findings.append(money.judge_limit_headers(calls.limit_headers, calls_per_minute))
     findings.append(money.judge_throttling(calls.throttled))
-    regions = wire.read_regions(catalogue.rows_of(clusters, "data") or ())
+    regions = novita_json.read_regions(catalogue.rows_of(clusters, "data") or ())
     return FreeLook(
         findings,
-        wire.read_offers(catalogue.rows_of(spot, "data") or (), regions),
+        novita_json.read_offers(catalogue.rows_of(spot, "data") or (), regions),
         catalogue.pick_template(catalogue.rows_of(templates, "template") or ()),
     )
 

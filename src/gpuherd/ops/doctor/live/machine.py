@@ -8,14 +8,20 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.novita import failures, wire
-from gpuherd.adapters.novita.failures import ResourceKind
-from gpuherd.adapters.novita.fields import moment, part, parts, text, usd
-from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.adapters.novita import novita_failures, novita_json
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_failures import ResourceKind
+from gpuherd.adapters.novita.novita_json import (
+    moment,
+    part,
+    parts,
+    text,
+    usd,
+)
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.errors import MachineGone, OutcomeUnknown
-from gpuherd.domain.workload.envs import TAG_VARIABLE
+from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
+from gpuherd.domain.instance.rent_attempt import parse_tag
 from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.assumptions import Assumption
@@ -97,7 +103,7 @@ def _settle_s(lag_s: float) -> int:
 def judge_listed_row(story: MachineStory) -> LiveFinding:
     if story.listed_row is None:
         return assumptions.LIST_ROW.not_seen("it was never listed")
-    got, listed = (wire.read_machine(row) for row in (story.row, story.listed_row))
+    got, listed = (novita_json.read_machine(row) for row in (story.row, story.listed_row))
     if got is None or listed is None:
         return assumptions.LIST_ROW.differs("a row without an id")
     missing = [
@@ -117,7 +123,7 @@ def judge_listed_row(story: MachineStory) -> LiveFinding:
 
 def judge_statuses(story: MachineStory) -> LiveFinding:
     words = [it.status for it in story.sightings]
-    unknown = sorted({word for word in words if wire.PHASES.get(word, Phase.UNKNOWN) is Phase.UNKNOWN})
+    unknown = sorted({word for word in words if novita_json.PHASES.get(word, Phase.UNKNOWN) is Phase.UNKNOWN})
     return assumptions.STATUSES.judged(not unknown, " → ".join(words), unknown=unknown, words=words)
 
 
@@ -162,7 +168,7 @@ def judge_spot(story: MachineStory) -> LiveFinding:
 
 def judge_state_refusal(story: MachineStory) -> LiveFinding:
     reply = _reply(story.refused_start)
-    error = failures.failure_of_change(reply, ResourceKind.MACHINE)
+    error = novita_failures.failure_of_change(reply, ResourceKind.MACHINE)
     holds = error is not None and error.code == "INVALID_STATE_CHANGE"
     return assumptions.STATE_REFUSAL.judged(holds, unread(reply))
 
@@ -171,7 +177,7 @@ def judge_create_refusal(story: MachineStory) -> LiveFinding:
     reply = _reply(story.refused_create)
     if reply.status == 429:
         return assumptions.CREATE_REFUSAL.not_seen("it was answered with 429")
-    error = failures.failure_of_change(reply, ResourceKind.ACCOUNT)
+    error = novita_failures.failure_of_change(reply, ResourceKind.ACCOUNT)
     holds = error is not None and not isinstance(error, OutcomeUnknown)
     return assumptions.CREATE_REFUSAL.judged(holds, unread(reply))
 
@@ -194,8 +200,8 @@ def _ports(row: dict[str, Any]) -> dict[str, str]:
 
 def judge_gone(story: MachineStory) -> LiveFinding:
     gone, again = _reply(story.gone), _reply(story.deleted_again)
-    is_gone = isinstance(failures.failure_of_read(gone, ResourceKind.MACHINE), MachineGone)
-    error = failures.failure_of_change(again, ResourceKind.MACHINE)
+    is_gone = isinstance(novita_failures.failure_of_read(gone, ResourceKind.MACHINE), MachineGone)
+    error = novita_failures.failure_of_change(again, ResourceKind.MACHINE)
     holds = is_gone and (error is None or isinstance(error, MachineGone))
     return assumptions.GONE.judged(holds, f"GET: {unread(gone)}; deleted again: {unread(again)}")
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.novita.billing import UNITS_PER_USD, read_charge
-from gpuherd.adapters.novita.fields import text, whole
-from gpuherd.adapters.novita.metrics import read_samples
-from gpuherd.adapters.novita.reply import NovitaReply
-from gpuherd.domain.costs.bill import BillCategory
+from gpuherd.adapters.novita.novita_billing import UNITS_PER_USD, read_charge, read_samples
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_json import text, whole
+from gpuherd.domain.money.bill import BillCategory
 from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.calls import Throttled

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuherd.adapters.novita import wire
-from gpuherd.adapters.novita.fields import text, whole
-from gpuherd.adapters.novita.pages import PAGE_SIZE
+from gpuherd.adapters.novita import novita_json
+from gpuherd.adapters.novita.novita_json import text, whole
+from gpuherd.adapters.novita.paged_list import PAGE_SIZE
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
@@ -69,7 +69,7 @@ class PaidChecks:
         self.tell("step refused: a create that names nothing which could be rented")
         reply = await self.calls.post("/gpu/instance/create", IMPOSSIBLE_CREATE)
         story.refused_create = reply
-        if reply.is_success and (cloud_id := wire.read_id(reply.body or {})):
+        if reply.is_success and (cloud_id := novita_json.read_id(reply.body or {})):
             await self.calls.post("/gpu/instance/delete", {"instanceId": cloud_id})
             raise CannotLook("Novita rented a product that does not exist; the machine was deleted again")
 
@@ -177,7 +177,7 @@ class PaidChecks:
         status = text(row, "status")
         if not story.sightings or story.sightings[-1].status != status:
             story.sightings.append(Sighting(at, status))
-        machine = wire.read_machine(row, lambda _: reply.secrets)
+        machine = novita_json.read_machine(row, lambda _: reply.secrets)
         if machine is not None and machine.error:
             raise CannotLook(f"Novita says of the machine: {machine.error}")
         return row

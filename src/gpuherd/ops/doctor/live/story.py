@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.adapters.novita.novita_call import NovitaReply
 
 
 @dataclass(frozen=True)

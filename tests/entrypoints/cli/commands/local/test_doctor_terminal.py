@@ -11,7 +11,7 @@ import sys
 PROGRAM = """
 import random, sys
 from pathlib import Path
-from gpuherd.clock import SystemClock
+from gpuherd.ports.clock_port import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.config import Configuration, Setting, config_command
 from gpuherd.client.server_address import address_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.client import Gpuherd
 from gpuherd.client.server_address import address_of
+from gpuherd.client.sync_client import Gpuherd
 from tests.entrypoints.cli.support import KEY
 from tests.entrypoints.cli.terminal import CTRL_C, Terminal
 from tests.entrypoints.cli.test_terminal_server import server

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.access.audit import AuditEntry, AuditRecord, first_broken_entry
-from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.audit import AuditEntry, AuditRecord, first_broken_entry
+from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

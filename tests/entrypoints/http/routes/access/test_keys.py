@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock

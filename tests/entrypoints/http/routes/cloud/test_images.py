@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.cloud.images import TemplateDraft
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.cloud.template import TemplateDraft
 from gpuherd.entrypoints.schemas.others import RegistryAuthBody
 from gpuherd.entrypoints.schemas.workload import TemplateBody
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD

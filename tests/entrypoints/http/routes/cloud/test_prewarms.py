@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.cloud.prewarm import PrewarmOrder
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.cloud.template import PrewarmOrder
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.prewarms import PrewarmRequest
-from gpuherd.usecases.prewarms.create import INTENT
+from gpuherd.usecases.cloud.prewarm_images import INTENT
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

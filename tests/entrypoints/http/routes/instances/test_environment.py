@@ -9,8 +9,8 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
-from gpuherd.domain.access.secret import Secret
+from gpuherd.adapters.sealer import AesGcmSealer
+from gpuherd.domain.secret import Secret
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import SECRETS_KEY, Herd

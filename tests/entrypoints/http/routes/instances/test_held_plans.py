@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.adapters.sql.schema.plan_tables import held_plan
+from gpuherd.adapters.sql.rental_tables import held_plan
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.world.market import set_price
 from tests.entrypoints.http.conftest import GOOD

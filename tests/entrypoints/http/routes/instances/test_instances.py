@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from gpuherd.usecases.health import ANSWER_TTL_S
+from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.herd import Herd
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuherd.contract.codec.values import iso
-from gpuherd.domain.endings.idleness import AppAnswer
+from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.simulator.money.use import Use
 from tests.entrypoints.http.conftest import GOOD

@@ -8,12 +8,11 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from gpuherd.bootstrap.application import build_application
-from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.cloud.logs import LogAddresses
-from gpuherd.domain.cloud.machine import Phase
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.egress import EgressFailure, FailureCategory
+from gpuherd.bootstrap.service_lifecycle import build_application
+from gpuherd.domain.api_key import ADMIN
+from gpuherd.domain.cloud.machine import LogAddresses, Phase
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.egress_port import EgressFailure, FailureCategory
 from gpuherd.usecases.instances.read_log import PRESENT_BYTES_MAX, LogLimits
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.event_streams import asking

@@ -9,13 +9,12 @@ import httpx
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.jobs import Jobs
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.ports.job_port import Jobs
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
-from gpuherd.usecases.health import ANSWER_TTL_S
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED, VANISHING_HELD
+from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
 from tests.entrypoints.http.conftest import KEY
 from tests.support.failing import Failing
 from tests.support.fake_clock import FakeClock

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.api_key import Caller, Scope
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
 from tests.support.keys import make_key

@@ -10,9 +10,14 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from gpuherd.domain.cloud.prewarm import Prewarm, PrewarmOrder, PrewarmProduct, PrewarmState
-from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web.views.prewarms import prewarm_row
+from gpuherd.domain.cloud.template import (
+    Prewarm,
+    PrewarmOrder,
+    PrewarmProduct,
+    PrewarmState,
+)
+from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.entrypoints.web.image_pages import prewarm_row
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.faults.fault import Fault, FaultKind

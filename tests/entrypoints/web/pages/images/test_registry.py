@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.cloud.images import CredentialOrder
+from gpuherd.domain.cloud.template import CredentialOrder
+from gpuherd.domain.secret import Secret
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 

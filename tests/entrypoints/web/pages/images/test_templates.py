@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gpuherd.domain.cloud.images import TemplateDraft
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.domain.cloud.template import TemplateDraft
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.faults.fault import Fault, FaultKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from gpuherd.adapters.sql.schema.readable_by import set_readable_by
+from gpuherd.adapters.sql.schema_migration import set_readable_by
 
 
 def contract(*, readable_by: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from gpuherd.adapters.sql.schema.tables import metadata
+from gpuherd.adapters.sql.rental_tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

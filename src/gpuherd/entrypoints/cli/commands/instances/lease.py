@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import Gpuherd, Instance, Lease, LeaseChanged
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.client.wish import Lease
+from gpuherd.contract.instance import Instance, LeaseChanged
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import Gpuherd
 from gpuherd.client.follow_instance import LogSource
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.log_text import LogText
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.runtime.errors import command

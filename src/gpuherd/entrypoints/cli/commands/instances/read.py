@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.client import Gpuherd
 from gpuherd.client.follow_instance import Until
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.render.instances import instance_page, instance_table
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from gpuherd.client import Accepted, Gpuherd, Instance, Operation
+from gpuherd.client.sync_client import Gpuherd
+from gpuherd.contract.instance import Instance
+from gpuherd.contract.operation import Accepted, Operation
 from gpuherd.entrypoints.cli.commands.instances.operations import WaitOption
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

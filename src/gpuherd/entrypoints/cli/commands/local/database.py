@@ -18,7 +18,7 @@ from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     # It brings asyncio, and every command loads this module.
-    from gpuherd.clock import Clock
+    from gpuherd.ports.clock_port import Clock
 
 NEXT_STEPS = (
     "gpuherd serve",

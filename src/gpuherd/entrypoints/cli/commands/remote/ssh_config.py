@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError
+from gpuherd.client.client_errors import ApiError, ConnectionFailed, GpuherdError
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.entrypoints.cli.remote.host_blocks import HOST_LINE, host_blocks
 from gpuherd.entrypoints.cli.render.output import Output, safe
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, detail_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from gpuherd.adapters.sql.engine.columns import Moment
+from gpuherd.adapters.sql.sql_types import Moment
 
 revision = "0012"
 down_revision = "0011"

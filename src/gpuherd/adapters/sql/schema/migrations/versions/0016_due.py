@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from gpuherd.adapters.sql.engine.columns import Moment
+from gpuherd.adapters.sql.sql_types import Moment
 
 revision = "0016"
 down_revision = "0015"

@@ -1,1 +1,0 @@
-"""Counts and times in memory, shown in Prometheus' text format."""

@@ -1,0 +1,221 @@
+"""Novita's errors in our words: the one place that decides what a reply proves.
+
+A read that failed changed nothing. A call that changes something has surely not happened only when Novita
+itself said so, in a body that we could read; anything else may have happened.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_json import safe_text
+from gpuherd.adapters.novita.redaction import NO_SECRETS, CallSecrets
+from gpuherd.domain.errors import (
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    Conflict,
+    GpuherdError,
+    KeyRefused,
+    MachineGone,
+    NotFound,
+    OutcomeUnknown,
+    OutOfStock,
+    RateLimited,
+)
+
+MESSAGE_CHARS = 300
+REASON_CHARS = 80
+
+
+class ResourceKind(Enum):
+    """What a call is about, and so what "not found" would mean."""
+
+    ACCOUNT = "account"
+    MACHINE = "machine"
+    TEMPLATE = "template"
+    VOLUME = "volume"
+    REGISTRY_AUTH = "registry credential"
+    PREWARM = "prewarm task"
+
+
+NO_STOCK = frozenset(
+    {
+        "INSUFFICIENT_RESOURCE",
+        "MIGRATE_INSUFFICIENT_RESOURCE",
+        "CREATE_GPU_NUM_LIMIT",
+        # A sick cluster or node: another offer may well work.
+        "CLUSTER_STATUS",
+        "NODE_STATUS",
+    }
+)
+
+
+NO_MONEY = frozenset({"BALANCE_NOT_ENOUGH", "EXPIRED_OR_BALANCE_NOT_ENOUGH"})
+QUOTA = frozenset({"CREATE_INSTANCE_LIMIT"})
+BAD_KEY = frozenset({"UNAUTHORIZED", "FORBIDDEN"})
+THROTTLED = frozenset({"RATE_LIMIT_EXCEEDED"})
+GONE = frozenset({"RESOURCE_NOT_FOUND"})
+NO_TEMPLATE = frozenset({"TEMPLATE_NOT_FOUND", "TEMPLATE_IS_PRIVATE"})
+NO_VOLUME = frozenset({"NETWORK_STORAGE_NOT_FOUND"})
+VOLUME_IN_USE = frozenset({"NETWORK_STORAGE_IN_USE"})
+NO_VOLUMES_HERE = frozenset({"CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT"})
+AUTH_IN_USE = frozenset({"IMAGE_AUTH_IN_USE"})
+OF_VOLUMES = NO_VOLUME | VOLUME_IN_USE | NO_VOLUMES_HERE
+_KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE | OF_VOLUMES | AUTH_IN_USE
+_WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
+
+
+# Replies that are a clear no: Novita read the call and did nothing. 408 and 5xx are not among them.
+# guard: a server error is no clear no
+REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 409, 422})
+
+
+@dataclass(frozen=True)
+class NovitaProblem:
+    """What Novita says is wrong."""
+
+    reason: str
+    # For people: without the secrets of the call.
+    message: str
+    # For decisions, and nothing else: it may quote a password.
+    raw_message: str = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.reason, self.message))) or "no reason given"
+
+
+def read_problem(body: dict[str, Any] | None, secrets: CallSecrets = NO_SECRETS) -> NovitaProblem | None:
+    """Return what an error body says, or None when it is not one of Novita's."""
+    if body is None:
+        return None
+    message = next(
+        (body[key] for key in ("message", "error", "msg") if isinstance(body.get(key), str) and body[key]), ""
+    )
+    reason = next(
+        (body[key] for key in ("reason", "code") if isinstance(body.get(key), str) and body[key]), ""
+    ) or _reason_in(message)
+    if not reason and not message and not isinstance(body.get("code"), int):
+        return None
+    # A word of theirs is told even where their sentences cannot be.
+    is_word = reason in _KNOWN or (secrets.has_unknown and _WORD.fullmatch(reason))
+    shown_reason = reason if is_word else secrets.redact(reason)
+    return NovitaProblem(
+        safe_text(shown_reason, REASON_CHARS),
+        safe_text(secrets.redact(message), MESSAGE_CHARS),
+        safe_text(message, MESSAGE_CHARS),
+    )
+
+
+def _reason_in(message: str) -> str:
+    return next((word for word in _WORD.findall(message[:4096]) if word in _KNOWN), "")
+
+
+def failure_of_read(reply: NovitaReply, about: ResourceKind) -> GpuherdError | None:
+    """Return why a read gave no answer, or None when it gave one."""
+    if reply.is_success:
+        return None if reply.body is not None else unreadable()
+    if 400 <= reply.status < 500 and reply.status != 408:
+        problem = read_problem(reply.body, reply.secrets)
+        if problem is not None or reply.status in (401, 429) or (reply.status == 404 and reply.is_empty):
+            return _refusal(reply, problem or NovitaProblem("", ""), about)
+    # Redirects are not followed and pages of some gateway are not Novita: neither says anything.
+    return _no_answer(reply)
+
+
+def failure_of_change(
+    reply: NovitaReply, about: ResourceKind, *, trust_429: bool = True
+) -> GpuherdError | None:
+    """Return why a change was not made, or may not have been made; None when it was accepted."""
+    if reply.is_success and not reply.is_garbage:
+        return None
+    problem = read_problem(reply.body, reply.secrets)
+    if reply.status == 429 and trust_429:
+        return _refusal(reply, problem or NovitaProblem("", ""), about)
+    if reply.status in REFUSAL_STATUSES and problem is not None:
+        return _refusal(reply, problem, about)
+    if reply.status == 404 and reply.is_empty and about is ResourceKind.MACHINE:
+        return MachineGone("Novita answered 404")
+    return outcome_unknown(reply)
+
+
+def outcome_unknown(reply: NovitaReply) -> OutcomeUnknown:
+    """Return the error for a reply that proves nothing about what was done."""
+    return OutcomeUnknown(
+        f"Novita's answer (HTTP {reply.status}) does not say whether it was done",
+        details={"status": reply.status, "reply": reply.excerpt},
+    )
+
+
+def _no_answer(reply: NovitaReply) -> CloudUnavailable:
+    kind = CloudTimeout if reply.status in (408, 504) else CloudUnavailable
+    return kind(f"Novita answered HTTP {reply.status}", retry_after_s=reply.retry_after_s)
+
+
+def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) -> GpuherdError:
+    status, reason, details = reply.status, problem.reason, {"reason": problem.reason}
+    said = f"Novita refuses (HTTP {status}): {problem}"
+    if reason in THROTTLED or status == 429:
+        return RateLimited("Novita wants fewer calls", retry_after_s=reply.retry_after_s)
+    if about is ResourceKind.TEMPLATE and _is_missing(
+        status, problem, NO_TEMPLATE | GONE, "template not found"
+    ):
+        return NotFound(f"there is no such template: {problem}", code="TEMPLATE_NOT_FOUND")
+    if about is ResourceKind.VOLUME:
+        if _is_missing(status, problem, NO_VOLUME | GONE, "network storage not found"):
+            return NotFound(f"there is no such volume: {problem}", code="VOLUME_NOT_FOUND")
+        if reason in VOLUME_IN_USE:
+            return Conflict("a machine has this volume; delete that one first", code="VOLUME_IN_USE")
+        if reason in NO_VOLUMES_HERE:
+            return Conflict("this region has no network volumes", code="VOLUMES_NOT_SUPPORTED")
+    if about is ResourceKind.REGISTRY_AUTH:
+        if _is_missing(status, problem, GONE, "auth not found"):
+            return NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
+        if reason in AUTH_IN_USE:
+            return Conflict(
+                "a machine or a template uses this registry credential; delete or change that one first",
+                code="REGISTRY_AUTH_IN_USE",
+            )
+    if about is ResourceKind.PREWARM and _is_missing(status, problem, GONE, "task not found"):
+        return NotFound(f"there is no such prewarm task: {problem}", code="PREWARM_NOT_FOUND")
+    if about is ResourceKind.MACHINE and _is_missing(status, problem, GONE, "instance not found"):
+        return MachineGone(f"Novita has no such machine: {problem}")
+    if reason in NO_STOCK:
+        return OutOfStock(said, details=details)
+    if reason in NO_MONEY or status == 402:
+        return CloudRefused(said, code="INSUFFICIENT_BALANCE", details=details)
+    if reason in QUOTA:
+        return CloudRefused(said, code="QUOTA_EXCEEDED", details=details)
+    if reason in BAD_KEY or status in (401, 403):
+        return KeyRefused(said, details=details)
+    if "invalid state change" in problem.raw_message.casefold():
+        return CloudRefused(said, code="INVALID_STATE_CHANGE", details=details)
+    return CloudRefused(said, details=details)
+
+
+def _is_missing(status: int, problem: NovitaProblem, reasons: frozenset[str], words: str) -> bool:
+    return status == 404 or problem.reason in reasons or words in problem.raw_message.casefold()
+
+
+def unreadable() -> CloudUnavailable:
+    """Return the error for a reply that is not what was asked for."""
+    return CloudUnavailable("Novita's answer could not be read")
+
+
+def not_sent(why: str) -> CloudUnavailable:
+    """Return the error for a call of which no byte was written."""
+    return CloudUnavailable(f"Novita could not be reached: {why}")
+
+
+def no_reply(why: str, *, timed_out: bool) -> CloudUnavailable:
+    """Return the error for a read whose reply was lost."""
+    return (CloudTimeout if timed_out else CloudUnavailable)(f"no answer from Novita: {why}")
+
+
+def lost_reply(why: str) -> OutcomeUnknown:
+    """Return the error for a change whose reply was lost after it may have been written."""
+    return OutcomeUnknown(f"the call may have been made, but no answer came: {why}")

@@ -1,0 +1,247 @@
+"""Novita's registry credentials, templates and prewarm tasks: made, changed and removed, each by one call."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import defaultdict
+from typing import Any
+
+from gpuherd.adapters.novita import novita_failures, novita_json
+from gpuherd.adapters.novita.novita_call import NovitaReply
+from gpuherd.adapters.novita.novita_failures import ResourceKind
+from gpuherd.adapters.novita.novita_json import (
+    moment,
+    parts,
+    safe_text,
+    text,
+    whole,
+)
+from gpuherd.adapters.novita.novita_transport import NovitaTransport
+from gpuherd.adapters.novita.paged_list import PAGE_SIZE, NovitaPage, PagedList
+from gpuherd.adapters.novita.redaction import NO_SECRETS, CallSecrets
+from gpuherd.domain.cloud.template import (
+    TEMPLATE_DISK_GB,
+    CredentialOrder,
+    Prewarm,
+    PrewarmOrder,
+    PrewarmProduct,
+    PrewarmQuota,
+    PrewarmState,
+    RegistryCredential,
+    TemplateDraft,
+)
+from gpuherd.domain.errors import CloudError
+from gpuherd.domain.secret import Secret
+from gpuherd.resilience.rate_limiter import Lane
+
+PREWARM_STATES = {
+    "Pending": PrewarmState.PENDING,
+    "Running": PrewarmState.RUNNING,
+    "Succeeded": PrewarmState.SUCCEEDED,
+    "Failed": PrewarmState.FAILED,
+}
+
+
+REASONS_MAX = 10
+REASON_CHARS = 300
+
+
+class NovitaImages:
+    """The ports `RegistryCredentials` and `TemplateEditor`."""
+
+    def __init__(self, transport: NovitaTransport) -> None:
+        self._transport = transport
+
+    async def list_credentials(self) -> tuple[RegistryCredential, ...]:
+        rows = novita_json.rows(await self._transport.read("/repository/auths", lane=Lane.BROWSE), "data")
+        if rows is None:
+            raise novita_failures.unreadable()
+        # The password of each comes along, in clear, and is not even looked at.
+        found = [it for it in rows if isinstance(it, dict) and text(it, "id")]
+        return tuple(
+            RegistryCredential(text(it, "id"), text(it, "name"), text(it, "username")) for it in found
+        )
+
+    async def create_credential(self, order: CredentialOrder) -> None:
+        body = {"name": order.name, "username": order.username, "password": order.password.reveal()}
+        # guard: a registry password that an answer quotes is not shown
+        secrets = CallSecrets(credentials=(order.password,))
+        await self._change("/repository/auth/save", body, ResourceKind.REGISTRY_AUTH, secrets)
+
+    async def delete_credential(self, auth_id: str) -> None:
+        await self._change("/repository/auth/delete", {"id": auth_id}, ResourceKind.REGISTRY_AUTH)
+
+    async def create_template(self, draft: TemplateDraft) -> str:
+        row = {"type": "instance", "channel": "private", "rootfsSize": TEMPLATE_DISK_GB, **_said(draft)}
+        reply = await self._change(
+            "/template/create", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row)
+        )
+        if template_id := text(reply.body or {}, "templateId"):
+            return template_id
+        raise novita_failures.outcome_unknown(reply)
+
+    async def change_template(self, template_id: str, draft: TemplateDraft) -> None:
+        # An update says everything anew, also what we know nothing of.
+        query = {"templateId": template_id}
+        found = await self._transport.read("/template", query, about=ResourceKind.TEMPLATE, lane=Lane.BROWSE)
+        row = found.get("template")
+        # guard: a template of another id is not overwritten
+        if not isinstance(row, dict) or text(row, "Id") != template_id:
+            raise novita_failures.unreadable()
+        # guard: a change of a template leaves what it does not say
+        row = {**row, **_said(draft)}
+        # guard: what a changed template holds is not shown
+        await self._change("/template/update", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row))
+
+    async def delete_template(self, template_id: str) -> None:
+        await self._change("/template/delete", {"templateId": template_id}, ResourceKind.TEMPLATE)
+
+    async def _change(
+        self, path: str, body: dict[str, Any], about: ResourceKind, secrets: CallSecrets = NO_SECRETS
+    ) -> NovitaReply:
+        reply = await self._transport.change(path, body, secrets=secrets)
+        error = novita_failures.failure_of_change(reply, about)
+        if error is not None:
+            raise error
+        return reply
+
+
+class NovitaPrewarms:
+    """The port `ImagePrewarms`."""
+
+    def __init__(self, transport: NovitaTransport) -> None:
+        self._transport = transport
+        self._list = PagedList(self._entry, page_size=PAGE_SIZE)
+        # By the id of the credential; None where Novita does not say it.
+        self._passwords: dict[str, Secret | None] = {}
+
+    async def list_prewarms(self) -> tuple[Prewarm, ...]:
+        found = await self._list.gather(self._page)
+        if not found.complete:
+            raise novita_failures.unreadable()
+        return tuple(found.items.values())
+
+    async def prewarm_quota(self) -> PrewarmQuota:
+        body = await self._transport.read("/image/prewarm/quota", lane=Lane.BROWSE)
+        used, limit = whole(body, "total"), whole(body, "limit")
+        if used is None or limit is None:
+            raise novita_failures.unreadable()
+        return PrewarmQuota(used, limit, whole(body, "perImageSize") or 0)
+
+    async def create_prewarm(self, order: PrewarmOrder, send_by_s: float = math.inf) -> str:
+        body: dict[str, Any] = {"imageUrl": order.image, "clusterId": order.cluster_id}
+        if order.registry_auth_id:
+            body["repositoryAuth"] = order.registry_auth_id
+            await self._learn_passwords({order.registry_auth_id})
+        if order.products:
+            body["productIds"] = [it.product_id for it in order.products]
+        if order.note:
+            body["note"] = order.note
+        reply = await self._transport.change(
+            "/image/prewarm",
+            body,
+            may_probe=False,
+            send_by_s=send_by_s,
+            secrets=self._secrets_of(order.registry_auth_id),
+        )
+        prewarm_id = novita_json.read_id(reply.body or {}) if reply.is_success else ""
+        if prewarm_id:
+            return prewarm_id
+        raise novita_failures.failure_of_change(
+            reply, ResourceKind.ACCOUNT
+        ) or novita_failures.outcome_unknown(reply)
+
+    async def delete_prewarm(self, prewarm_id: str) -> None:
+        reply = await self._transport.change("/image/prewarm/delete", {"ids": [prewarm_id]})
+        error = novita_failures.failure_of_change(reply, ResourceKind.PREWARM)
+        if error is not None:
+            raise error
+
+    async def _page(self, number: int, size: int) -> NovitaPage:
+        # This one call spells its page so.
+        params = {"pageSize": str(size), "page": str(number)}
+        body = await self._transport.read("/image/prewarm", params, lane=Lane.BROWSE)
+        rows = novita_json.rows(body, "data")
+        if rows is None:
+            raise novita_failures.unreadable()
+        await self._learn_passwords({text(it, "repositoryAuth") for it in rows if isinstance(it, dict)})
+        return NovitaPage(rows, whole(body, "total"))
+
+    async def _learn_passwords(self, auth_ids: set[str]) -> None:
+        """Learn which of these are credentials of the account, and what no text about them may quote."""
+        if not auth_ids - {""} - self._passwords.keys():
+            return
+        with contextlib.suppress(CloudError):
+            rows = novita_json.rows(await self._transport.read("/repository/auths", lane=Lane.BROWSE), "data")
+            self._passwords.update(novita_json.read_registry_passwords(rows or ()))
+
+    def _secrets_of(self, auth_id: str) -> CallSecrets:
+        password = self._passwords.get(auth_id)
+        involved = CallSecrets(
+            credentials=() if password is None else (password,),
+            has_unknown=bool(auth_id) and password is None,
+        )
+        return self._transport.account_secrets.plus(involved)
+
+    def _entry(self, row: Any) -> tuple[str, Prewarm] | None:
+        if not isinstance(row, dict) or not (prewarm_id := novita_json.read_id(row)):
+            return None
+        auth, state = text(row, "repositoryAuth"), PREWARM_STATES.get(text(row, "state"))
+        cluster_id, size_bytes = text(row, "clusterId"), whole(row, "imageSize")
+        task = Prewarm(
+            prewarm_id=prewarm_id,
+            image=text(row, "imageUrl"),
+            region=novita_json.region_code(text(row, "clusterName") or cluster_id),
+            cluster_id=cluster_id,
+            state=state or PrewarmState.UNKNOWN,
+            # What is the id of no credential may be a login itself.
+            registry_auth_id=auth if auth in self._passwords else "",
+            products=tuple(
+                PrewarmProduct(text(it, "productId"), text(it, "productName"))
+                for it in parts(row, "products")
+            ),
+            size_bytes=size_bytes if size_bytes and size_bytes > 0 else None,
+            note=text(row, "note"),
+            reasons=self._reasons(row, auth) if state is PrewarmState.FAILED else (),
+            created_at=moment(row, "createTime"),
+            completed_at=moment(row, "completeTime"),
+        )
+        return prewarm_id, task
+
+    def _reasons(self, row: dict[str, Any], auth: str) -> tuple[str, ...]:
+        """Return why a task failed; of a success, too, something is said there."""
+        said = row.get("reason")
+        words = [it for it in said if isinstance(it, str)] if isinstance(said, list) else []
+        secrets = self._secrets_of(auth)
+        return tuple(safe_text(secrets.redact(it), REASON_CHARS) for it in words[:REASONS_MAX])
+
+
+def _said(draft: TemplateDraft) -> dict[str, Any]:
+    """Return what a draft says, in Novita's words."""
+    words: dict[str, Any] = {
+        "name": draft.name,
+        "image": draft.image,
+        "imageAuth": draft.registry_auth_id,
+        "startCommand": draft.command,
+        "entrypoint": draft.entrypoint,
+        "rootfsSize": draft.disk_gb,
+        "minCudaVersion": draft.min_cuda_version,
+        "ports": None if draft.ports is None else _ports(draft.ports),
+        "envs": None if draft.envs is None else [{"key": key, "value": value} for key, value in draft.envs],
+    }
+    return {key: value for key, value in words.items() if value is not None}
+
+
+def _ports(ports: tuple[tuple[int, str], ...]) -> list[dict[str, Any]]:
+    by_type: defaultdict[str, list[int]] = defaultdict(list)
+    for number, kind in ports:
+        by_type[kind].append(number)
+    return [{"type": kind, "ports": numbers} for kind, numbers in by_type.items()]
+
+
+def _secrets_of(row: dict[str, Any]) -> CallSecrets:
+    """Return what a template holds that nobody must read in an answer: people keep tokens in all of it."""
+    commands = tuple(Secret(it) for key in ("startCommand", "entrypoint") if (it := text(row, key)))
+    envs = [(text(it, "key"), text(it, "value")) for it in parts(row, "envs")]
+    return CallSecrets(values=commands).with_envs(envs)

@@ -1,0 +1,208 @@
+"""Walk over a paged list and tell whether what was gathered is the whole of it.
+
+Novita counts pages from 1 in some of its documents and from 0 in others, and some deployments take both 0
+and 1 for the first page. We begin at 1 and go on until everything that `total` promises has been seen; only
+if something is still missing do we look at page 0, and if it helps, later walks begin there.
+
+How long a page may be, Novita does not say. We ask for long ones, because each page is a call, and take what
+comes, also where all pages are cut to another length. Where long pages are refused or come shorter than
+ordinary ones, we ask for ordinary ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from gpuherd.domain.errors import CloudError, CloudRefused, KeyRefused
+
+PAGE_SIZE = 100
+LONG_PAGE_SIZE = 1_000
+
+
+# After a walk over long pages has failed, so many are made over ordinary ones.
+ORDINARY_WALKS = 20
+
+
+PAGE_CONCURRENCY = 16
+
+
+# Of long pages fewer are fetched at once: those that arrive together are all in memory until each is read.
+ROWS_AT_ONCE = 3_000
+
+
+PAGES_MAX = 1_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NovitaPage:
+    """The rows of one page, and how many rows the cloud says there are on all pages."""
+
+    rows: list[Any]
+    total: int | None
+
+
+@dataclass(frozen=True)
+class ReadPage(Generic[T]):
+    """The same, with what each row is about and under which id; None for a row that makes no sense."""
+
+    entries: list[tuple[str, T] | None]
+    total: int | None
+
+
+FetchPage = Callable[[int, int], Coroutine[Any, Any, NovitaPage]]
+
+
+"""Fetches the page of that number, given how long the pages are to be."""
+
+
+FetchNumber = Callable[[int], Coroutine[Any, Any, ReadPage[T]]]
+ReadRow = Callable[[Any], tuple[str, T] | None]
+
+
+"""Returns what a row is about and under which id, or None when the row makes no sense."""
+
+
+@dataclass
+class PageScan(Generic[T]):
+    """What a walk has seen so far."""
+
+    total: int | None
+    items: dict[str, T] = field(default_factory=dict)
+    rows: int = 0
+    # Something that a whole list would not have: a senseless row, a row twice, a total that changes.
+    inconsistent: bool = False
+
+    @property
+    def complete(self) -> bool:
+        # guard: a total that does not fit makes a list incomplete
+        return not self.inconsistent and self.rows == self.total
+
+    @property
+    def wants_more(self) -> bool:
+        return self.total is not None and self.rows < self.total
+
+    def add(self, page: ReadPage[T]) -> bool:
+        """Take in one page and tell whether it brought anything new."""
+        before = len(self.items)
+        for entry in page.entries:
+            if entry is None or entry[0] in self.items:
+                self.inconsistent = True
+            else:
+                self.items[entry[0]] = entry[1]
+        self.rows += len(page.entries)
+        self.inconsistent = self.inconsistent or page.total is None or page.total != self.total
+        return len(self.items) > before
+
+
+class PagedList(Generic[T]):
+    """Walks one list again and again, and remembers where its pages begin and how long they may be."""
+
+    def __init__(
+        self,
+        read: ReadRow[T],
+        *,
+        page_size: int = LONG_PAGE_SIZE,
+        page_concurrency: int = PAGE_CONCURRENCY,
+        pages_max: int = PAGES_MAX,
+    ) -> None:
+        self._read = read
+        self._page_size = page_size
+        # So many walks are still to be made over ordinary pages.
+        self._ordinary_walks = 0
+        self._page_concurrency = page_concurrency
+        self._pages_max = pages_max
+        self._first = 1
+
+    async def gather(self, fetch: FetchPage) -> PageScan[T]:
+        """Fetch pages, a few at once, until all is seen or a page brings nothing new."""
+        try:
+            return await self._walk(fetch)
+        except CloudError:
+            if not self._ordinary_walks:
+                # Perhaps long pages are too much for it, or for us; at worst they come back too late.
+                self._ordinary_walks = ORDINARY_WALKS
+            raise
+        finally:
+            self._ordinary_walks = max(0, self._ordinary_walks - 1)
+
+    async def _walk(self, fetch: FetchPage) -> PageScan[T]:
+        first, size = await self._first_page(fetch)
+        found = PageScan[T](first.total)
+        found.add(first)
+        # The cloud may give shorter pages than we ask for: the length of the first tells.
+        length = max(1, len(first.entries))
+        pages = min(math.ceil((first.total or 0) / length), self._pages_max)
+        sized = partial(self._fetch_read, fetch, size)
+        numbers = range(self._first + 1, self._first + pages)
+        at_once = max(1, min(self._page_concurrency, ROWS_AT_ONCE // length))
+        await self._fetch_remaining(sized, found, numbers, at_once)
+        if self._first == 0 and not found.complete:
+            # What once looked like a page before the first was perhaps only a bad day.
+            self._first = 1
+        elif found.wants_more:
+            await self._try_page_zero(sized, found)
+        return found
+
+    async def _first_page(self, fetch: FetchPage) -> tuple[ReadPage[T], int]:
+        """Return the first page and the length that was asked for."""
+        if self._page_size > PAGE_SIZE and not self._ordinary_walks:
+            page = await self._long_page(fetch)
+            if page is not None and len(page.entries) >= min(page.total or 0, PAGE_SIZE):
+                return page, self._page_size
+            self._ordinary_walks = ORDINARY_WALKS
+        return await self._fetch_read(fetch, PAGE_SIZE, self._first), PAGE_SIZE
+
+    async def _long_page(self, fetch: FetchPage) -> ReadPage[T] | None:
+        """Return the first page as a long one; None if the cloud will not have it."""
+        try:
+            return await self._fetch_read(fetch, self._page_size, self._first)
+        except KeyRefused:
+            raise
+        except CloudRefused:
+            return None
+
+    async def _fetch_remaining(
+        self, fetch: FetchNumber[T], found: PageScan[T], numbers: range, at_once: int
+    ) -> None:
+        for begin in range(0, len(numbers), at_once):
+            if not found.wants_more:
+                return
+            batch = await _fetch_together(fetch, numbers[begin : begin + at_once])
+            grew = [found.add(page) for page in batch]
+            if not all(grew):
+                return
+
+    async def _try_page_zero(self, fetch: FetchNumber[T], found: PageScan[T]) -> None:
+        try:
+            page = await fetch(0)
+        except CloudRefused:
+            return
+        is_new = [entry is not None and entry[0] not in found.items for entry in page.entries]
+        if is_new and all(is_new):
+            self._first = 0
+            found.add(page)
+
+    async def _fetch_read(self, fetch: FetchPage, size: int, number: int) -> ReadPage[T]:
+        """Fetch a page and read its rows at once: as they came they take three times the room."""
+        page = await fetch(number, size)
+        # A thousand rows take their time; others want to get on meanwhile.
+        await asyncio.sleep(0)
+        return ReadPage([self._read(row) for row in page.rows], page.total)
+
+
+async def _fetch_together(fetch: FetchNumber[T], numbers: range) -> list[ReadPage[T]]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fetch(number)) for number in numbers]
+    except ExceptionGroup as errors:
+        error = errors.exceptions[0]
+    else:
+        return [task.result() for task in tasks]
+    # One lost page spoils the walk; the caller knows what to do about an error, not about a group of them.
+    raise error

@@ -1,1 +1,0 @@
-"""Probes: how we ask the user's program whether it answers."""

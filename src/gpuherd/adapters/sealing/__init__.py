@@ -1,1 +1,0 @@
-"""Encryption of what the database keeps and must not be able to read."""

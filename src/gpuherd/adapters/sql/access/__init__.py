@@ -1,1 +1,0 @@
-"""API keys, audit log, idempotency keys and revoked sessions, in SQL."""

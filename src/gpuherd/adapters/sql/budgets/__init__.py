@@ -1,1 +1,0 @@
-"""Budgets, in SQL."""

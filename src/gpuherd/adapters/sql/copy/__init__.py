@@ -1,1 +1,0 @@
-"""Copying a whole database to another server."""

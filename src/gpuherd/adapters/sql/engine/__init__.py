@@ -1,1 +1,0 @@
-"""How SQL is run: connections, transactions, group commit, batched inserts."""

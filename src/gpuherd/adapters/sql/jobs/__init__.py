@@ -1,1 +1,0 @@
-"""The records of jobs, in SQL."""

@@ -1,1 +1,0 @@
-"""Domain objects to rows and back, for every store that needs them."""

@@ -1,1 +1,0 @@
-"""The ledger of orphans, in SQL."""

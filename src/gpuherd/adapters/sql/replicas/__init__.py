@@ -1,1 +1,0 @@
-"""Leader leases and shared limits, in SQL."""

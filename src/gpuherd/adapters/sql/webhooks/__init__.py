@@ -1,1 +1,0 @@
-"""Outbox, delivery log and endpoints, in SQL."""

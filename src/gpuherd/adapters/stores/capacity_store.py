@@ -1,0 +1,139 @@
+"""Resting offers and held plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.database import Database, chunks
+from gpuherd.adapters.sql.prepared_statements import PreparedStatement
+from gpuherd.adapters.sql.rental_tables import (
+    held_plan,
+    instance,
+    offer_rest,
+    reclaimed_place,
+)
+from gpuherd.adapters.sql.sql_types import insert_into
+from gpuherd.adapters.stores.row_codec import instance_of
+from gpuherd.domain.cloud.capacity_line import OfferRest, is_in_line
+from gpuherd.domain.cloud.offer import BillingMode, OfferKey
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.plan import HeldPlan
+
+# Asked every few seconds, so they are put together once.
+_LINE = PreparedStatement(
+    sa.select(instance.c.id, instance.c.version)
+    .where(instance.c.waits_since.is_not(None))
+    .order_by(instance.c.waits_since, instance.c.id)
+)
+
+
+_RESTS = PreparedStatement(sa.select(offer_rest))
+_RECLAIMED = PreparedStatement(sa.select(reclaimed_place))
+_KEY = ("product_id", "region", "billing_mode")
+
+
+class SqlCapacityMemory:
+    """The port `CapacityMemory`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+        # Who was in line at the last look: an unchanged one need not be read and understood again.
+        self._known: Mapping[str, Instance] = {}
+
+    def drop_known(self) -> None:
+        """Drop what is kept: versions may be given out a second time."""
+        self._known = {}
+
+    async def load(self) -> tuple[Sequence[Instance], Sequence[OfferRest]]:
+        known = self._known
+
+        def work(connection: sa.Connection) -> tuple[dict[str, Instance], list[OfferRest]]:
+            keys = [(row.id, row.version) for row in _LINE.all(connection, {})]
+            changed = [it for it, version in keys if it not in known or known[it].version != version]
+            fresh = {it.id: it for it in _instances(connection, changed)}
+            # On PostgreSQL each statement sees its own moment: one may be gone by the second.
+            line = {it: found for it, _ in keys if (found := fresh.get(it) or known.get(it)) is not None}
+            return line, [_rest_of(row) for row in _RESTS.all(connection, {})]
+
+        self._known, rests = await self._database.read(work)
+        return [it for it in self._known.values() if is_in_line(it)], rests
+
+    async def remember(self, rest: OfferRest) -> None:
+        values = {"refusals": rest.refusals, "refused_at": rest.refused_at, "message": rest.message}
+
+        def work(connection: sa.Connection) -> None:
+            row = insert_into(connection, offer_rest).values(**_key_columns(rest.key), **values)
+            connection.execute(row.on_conflict_do_update(index_elements=list(_KEY), set_=values))
+
+        await self._database.write(work)
+
+    async def forget(self, key: OfferKey) -> None:
+        its = [offer_rest.c[name] == value for name, value in _key_columns(key).items()]
+        await self._database.write(lambda c: c.execute(sa.delete(offer_rest).where(*its)).rowcount)
+
+    async def note_reclaim(self, key: OfferKey, at: datetime) -> None:
+        def work(connection: sa.Connection) -> None:
+            row = insert_into(connection, reclaimed_place).values(**_key_columns(key), reclaimed_at=at)
+            connection.execute(
+                row.on_conflict_do_update(index_elements=list(_KEY), set_={"reclaimed_at": at})
+            )
+
+        await self._database.write(work)
+
+    async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
+        rows = await self._database.read(lambda c: _RECLAIMED.all(c, {}))
+        old = sa.delete(reclaimed_place).where(reclaimed_place.c.reclaimed_at < moment)
+        if any(row.reclaimed_at < moment for row in rows):
+            await self._database.write(lambda c: c.execute(old).rowcount)
+        return {_key_of(row): row.reclaimed_at for row in rows if row.reclaimed_at >= moment}
+
+    async def prune(self, before: datetime) -> int:
+        old = sa.delete(offer_rest).where(offer_rest.c.refused_at < before)
+        return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+def _instances(connection: sa.Connection, ids: Sequence[str]) -> Iterator[Instance]:
+    for some in chunks(ids):
+        yield from map(instance_of, connection.execute(sa.select(instance).where(instance.c.id.in_(some))))
+
+
+def _key_columns(key: OfferKey) -> dict[str, str]:
+    mode = key.billing_mode
+    return {
+        "product_id": key.product_id,
+        "region": key.region,
+        "billing_mode": "" if mode is None else mode.value,
+    }
+
+
+def _key_of(row: sa.Row[Any]) -> OfferKey:
+    mode = BillingMode(row.billing_mode) if row.billing_mode else None
+    return OfferKey(row.product_id, row.region, mode)
+
+
+def _rest_of(row: sa.Row[Any]) -> OfferRest:
+    return OfferRest(_key_of(row), row.refusals, row.refused_at, row.message)
+
+
+class SqlHeldPlans:
+    """The port `HeldPlans`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def add(self, plan: HeldPlan) -> None:
+        row = sa.insert(held_plan).values(**{**vars(plan), "hourly_usd": str(plan.hourly_usd)})
+        await self._database.write(lambda c: c.execute(row).rowcount)
+
+    async def find(self, plan_id: str, owner: str) -> HeldPlan | None:
+        # guard: only who planned it may rent it
+        query = sa.select(held_plan).where(held_plan.c.id == plan_id, held_plan.c.owner == owner)
+        row = await self._database.read(lambda c: c.execute(query).first())
+        if row is None:
+            return None
+        return HeldPlan(**{**row._mapping, "hourly_usd": Decimal(row.hourly_usd)})

@@ -1,1 +1,0 @@
-"""Webhooks in the Standard Webhooks format, and notices for people by chat and mail."""

@@ -1,0 +1,90 @@
+"""The audit log.
+
+Who did what; each entry is hash-chained to the one before it, so that none can be changed unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+# What comes before the first entry.
+NO_HASH = "0" * 64
+
+
+# What the log itself says of its pruning: the number of the last entry that went, and its hash.
+PRUNE_ACTION = "audit.prune"
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """What a caller does, before it is an entry of the log."""
+
+    at: datetime
+    # The id of a key, or one of our own names.
+    actor: str
+    action: str
+    target: str
+    before: str = ""
+    after: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One line of the log."""
+
+    n: int
+    audit_record: AuditRecord
+    hash: str
+
+
+@dataclass(frozen=True)
+class AuditAnchor:
+    """The last entry that was pruned: the chain is verified from there on."""
+
+    n: int
+    hash: str
+
+    def is_told_by(self, entry: AuditEntry) -> bool:
+        """Tell whether this entry records that the log was pruned up to here."""
+        said = entry.audit_record
+        return (said.action, said.target, said.after) == (PRUNE_ACTION, str(self.n), self.hash)
+
+
+def chained(audit_record: AuditRecord, last_n: int, last_hash: str) -> AuditEntry:
+    """Return the entry that follows the one with this number and hash."""
+    n = last_n + 1
+    return AuditEntry(n, audit_record, entry_hash(n, audit_record, last_hash))
+
+
+def entry_hash(n: int, audit_record: AuditRecord, last_hash: str) -> str:
+    """Return the hash of an entry: over the hash before it and everything that it says."""
+    it, moment = audit_record, audit_record.at.astimezone(UTC).isoformat(timespec="microseconds")
+    # JSON keeps the fields apart: no two entries can be written as the same text. Each create writes one, and
+    # an encoder for a list takes several times longer than its texts.
+    said = (
+        f"[{_quote(last_hash)},{n},{_quote(moment)},{_quote(it.actor)},{_quote(it.action)},"
+        f"{_quote(it.target)},{_quote(it.before)},{_quote(it.after)},{_quote(it.request_id)}]"
+    )
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+_quote = json.encoder.encode_basestring_ascii
+
+
+def first_broken_entry(
+    entries: Iterable[AuditEntry], last_n: int = 0, last_hash: str = NO_HASH
+) -> int | None:
+    """Return the number at which the chain breaks, None if it holds; oldest first, after the given entry."""
+    for entry in entries:
+        if entry.n != last_n + 1:
+            # Those between are missing, or this one was put where it does not belong.
+            return last_n + 1
+        if entry.hash != entry_hash(entry.n, entry.audit_record, last_hash):
+            return entry.n
+        last_n, last_hash = entry.n, entry.hash
+    return None

@@ -1,0 +1,296 @@
+"""Templates, registry credentials and prewarmed images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from gpuherd.domain.cloud.offer import BillingMode, Offer
+from gpuherd.domain.errors import FieldProblem, GpuherdError, InvalidRequest
+from gpuherd.domain.instance.launch_spec import (
+    ENVS_MAX,
+    MAX_PORTS,
+    NO_INPUTS,
+    PORT_KINDS,
+    GivenInputs,
+    OpenedEnv,
+    VolumeMount,
+    number_problem,
+    parse_ports,
+    port_text,
+    registry_of,
+)
+from gpuherd.domain.secret import Secret
+
+
+@dataclass(frozen=True)
+class Template:
+    """What to run: an image with its ports, environment and command."""
+
+    template_id: str
+    name: str
+    image: str
+    registry_auth_id: str = ""
+    command: str = ""
+    entrypoint: str = ""
+    ports: tuple[tuple[int, str], ...] = ()
+    # Hidden from repr: people keep tokens in here.
+    envs: tuple[tuple[str, str], ...] = ()
+    channel: str = ""
+    min_cuda_version: str = ""
+
+    def __repr__(self) -> str:
+        return f"Template({self.template_id!r}, {self.name!r}, image={self.image!r})"
+
+
+class TemplateUnusable(GpuherdError):
+    """The template exists, but nothing can be started from it."""
+
+    code = "INVALID_TEMPLATE_CONFIGURATION"
+
+
+def check_template(template: Template) -> Template:
+    """Return the template if a machine can be started from it, or say what is wrong with it."""
+    problems = []
+    if not template.image.strip():
+        problems.append("it names no image")
+    if len(template.image) > 500:
+        problems.append("its image name is longer than 500 characters")
+    if len(template.ports) > MAX_PORTS:
+        problems.append(f"it opens {len(template.ports)} ports, {MAX_PORTS} are allowed")
+    for port, kind in template.ports:
+        if problem := number_problem(port):
+            problems.append(problem)
+        if kind not in PORT_KINDS:
+            problems.append(f"port {port} has the unknown type {kind!r}")
+    if len(template.envs) > ENVS_MAX:
+        problems.append(f"it has more than {ENVS_MAX} environment variables")
+    if problems:
+        what = f"template {template.template_id}" if template.template_id else "what is to run"
+        raise TemplateUnusable(f"{what} cannot be used: {'; '.join(problems)}")
+    return template
+
+
+@dataclass(frozen=True)
+class CreateCall:
+    """One create call, complete: what the cloud is asked to rent."""
+
+    name: str
+    tag: str
+    offer: Offer
+    template: Template
+    gpu_num: int
+    disk_gb: int
+    billing_mode: BillingMode
+    # Variables whose values are redacted also in pieces where an answer quotes them.
+    secret_envs: frozenset[str] = frozenset()
+    volumes: tuple[VolumeMount, ...] = ()
+    # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
+    send_by_s: float = field(default=math.inf, compare=False)
+
+
+NO_TEMPLATE = Template(template_id="", name="", image="")
+
+
+def run_spec(template: Template, given: GivenInputs) -> Template:
+    """Return what runs, all but the variables that were given beside it."""
+    if given is NO_INPUTS or given == NO_INPUTS:
+        return check_template(template)
+    image = template.image if given.image_url is None else given.image_url
+    instead: dict[str, Any] = {
+        "image": image,
+        "command": given.command,
+        "min_cuda_version": given.min_cuda_version,
+        "registry_auth_id": _registry_auth_id(template, given, image),
+        "ports": None if given.ports is None else parse_ports(given.ports),
+    }
+    said = {name: value for name, value in instead.items() if value is not None}
+    spec = check_template(replace(template, **said))
+    count = len({*(name for name, _ in spec.envs), *given.env_names})
+    if count > ENVS_MAX:
+        message = f"envs: with those of the template there are {count} variables, {ENVS_MAX} are allowed"
+        raise InvalidRequest([FieldProblem("envs", "INVALID_ENVS", message)])
+    return spec
+
+
+def replaced_parts(template: Template, spec: Template, given: GivenInputs) -> dict[str, Any]:
+    """Return what the template says where something else runs; of variables the names."""
+    before, after = _parts(template), _parts(spec)
+    replaced = {name: value for name, value in before.items() if value and value != after[name]}
+    names = tuple(name for name, _ in template.envs if name in given.env_names)
+    return replaced | ({"envs": names} if names else {})
+
+
+def _parts(it: Template) -> dict[str, Any]:
+    return {
+        "image_url": it.image,
+        "command": it.command,
+        "ports": tuple(map(port_text, it.ports)),
+        "min_cuda_version": it.min_cuda_version,
+        "registry_auth_id": it.registry_auth_id,
+    }
+
+
+def _registry_auth_id(template: Template, given: GivenInputs, image: str) -> str | None:
+    """Return the credential to pull with; that of the template is for no other registry than its own."""
+    if given.registry_auth_id is not None:
+        return given.registry_auth_id
+    return None if registry_of(image) == registry_of(template.image) else ""
+
+
+def with_envs(template: Template, envs: Sequence[OpenedEnv]) -> Template:
+    """Return what runs with its whole environment: of two variables of one name the given one counts."""
+    if not envs:
+        return template
+    merged = dict(template.envs) | {it.name: it.value.reveal() for it in envs}
+    return check_template(replace(template, envs=tuple(merged.items())))
+
+
+# So many Novita takes in a template; a machine may open more.
+TEMPLATE_PORTS_MAX = 10
+
+
+TEMPLATE_DISK_GB = 60
+
+
+@dataclass(frozen=True)
+class RegistryCredential:
+    """A login to a registry, without its password."""
+
+    auth_id: str
+    name: str
+    username: str
+
+
+@dataclass(frozen=True)
+class CredentialOrder:
+    """A login to be kept by the cloud. The password goes there, and nowhere else."""
+
+    name: str
+    username: str
+    password: Secret
+
+
+@dataclass(frozen=True)
+class TemplateDraft:
+    """What a template shall say; None: nothing about this."""
+
+    name: str | None = None
+    image: str | None = None
+    registry_auth_id: str | None = None
+    command: str | None = None
+    entrypoint: str | None = None
+    ports: tuple[tuple[int, str], ...] | None = None
+    # Hidden from repr: people keep tokens in here.
+    envs: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
+    disk_gb: int | None = None
+    min_cuda_version: str | None = None
+
+
+PRODUCTS_MAX = 20
+
+
+class PrewarmState(StrEnum):
+    """How far a task is."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    # The cloud said a word that we do not know.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class PrewarmProduct:
+    """A product on whose hosts the image shall be."""
+
+    product_id: str
+    product_name: str
+
+
+@dataclass(frozen=True)
+class Prewarm:
+    """One task of the account."""
+
+    prewarm_id: str
+    image: str
+    region: str
+    cluster_id: str
+    state: PrewarmState
+    # Of a credential that the account has; never anything else.
+    registry_auth_id: str = ""
+    # None: all of the region.
+    products: tuple[PrewarmProduct, ...] = ()
+    size_bytes: int | None = None
+    note: str = ""
+    # Why it failed, without any password.
+    reasons: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class PrewarmQuota:
+    """How many tasks the account has and may have, and how large an image may be."""
+
+    used: int
+    limit: int
+    per_image_gb: int
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used >= self.limit
+
+
+@dataclass(frozen=True)
+class PrewarmOrder:
+    """One task to make."""
+
+    image: str
+    cluster_id: str
+    registry_auth_id: str = ""
+    products: tuple[PrewarmProduct, ...] = ()
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return what tells it from orders of something else: what is pulled, and where to."""
+        words = [self.image, self.cluster_id, *sorted(it.product_id for it in self.products)]
+        return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+    def is_done_by(self, task: Prewarm) -> bool:
+        """Tell whether this task pulls the same to the same place."""
+        ids = {it.product_id for it in self.products}
+        same_place = (self.image, self.cluster_id) == (task.image, task.cluster_id)
+        return same_place and ids == {it.product_id for it in task.products}
+
+
+@dataclass(frozen=True)
+class PrewarmIntent:
+    """A create that may have been sent; written down before the first byte goes out.
+
+    Tasks have neither name nor tag: a task for the same that was not there before is the witness.
+    """
+
+    # Tells it from every other intent of the same words.
+    nonce: str
+    # The tasks for the same that were there already: failed ones.
+    before: tuple[str, ...]
+    sent_at: datetime
+
+    def to_text(self) -> str:
+        """Return it as it is stored."""
+        return json.dumps([self.nonce, list(self.before), self.sent_at.isoformat()])
+
+    @staticmethod
+    def of_text(stored: str) -> PrewarmIntent:
+        """Return what was stored."""
+        nonce, before, sent_at = json.loads(stored)
+        return PrewarmIntent(nonce, tuple(before), datetime.fromisoformat(sent_at))

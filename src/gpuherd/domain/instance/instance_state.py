@@ -1,0 +1,298 @@
+"""Predicates and deadlines of an instance, and when gpuherd looks at it again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.instance import goal_rules, scheduled_end
+from gpuherd.domain.instance.health import Health, HealthStatus
+from gpuherd.domain.instance.instance import (
+    TERMINAL_STATUSES,
+    Goal,
+    Instance,
+    Status,
+)
+from gpuherd.domain.instance.launch_spec import OnFailure
+from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind
+from gpuherd.domain.instance.rent_attempt import Attempt, owner_tag, parse_tag
+from gpuherd.domain.instance.scheduled_end import (
+    Ending,
+    Situation,
+    ending,
+    next_due,
+    silent_at,
+)
+
+VANISHED = "INSTANCE_VANISHED"
+
+
+# The last round of a health check may end so long after the time of the check.
+HEALTH_VERDICT_WITHIN = timedelta(minutes=1)
+
+
+def has_other_ports(instance: Instance, machine: Machine) -> bool:
+    shown = machine.ports
+    # Novita's documents show lists without endpoints; what is not there cannot differ.
+    return bool(shown) and all(port.endpoint for port in shown) and set(shown) != set(instance.ports)
+
+
+def awaits_health(instance: Instance) -> bool:
+    """Tell whether the application is being asked whether it is up."""
+    return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
+
+
+def health_begun_at(instance: Instance) -> datetime | None:
+    """Return since when the application is asked, or could be; None where it is not waited for."""
+    if instance.health_check is None or instance.status not in (Status.RUNNING, Status.HEALTH_CHECKING):
+        return None
+    return (instance.health and instance.health.started_at) or instance.started_at
+
+
+def health_over_at(instance: Instance) -> datetime | None:
+    """Return when its health check has surely said what it found; None where it is not waited for."""
+    begun, check = health_begun_at(instance), instance.health_check
+    if begun is None or check is None:
+        return None
+    return begun + timedelta(milliseconds=check.max_wait_ms) + HEALTH_VERDICT_WITHIN
+
+
+def given_up_at(instance: Instance) -> datetime:
+    """Return when it is given up if it cannot be used; a check that was asked for has all of its time."""
+    return max(instance.deadline, health_over_at(instance) or instance.deadline)
+
+
+def is_coming_up(instance: Instance) -> bool:
+    """Tell whether it is waited for, so that a deadline runs."""
+    resting = instance.usable or instance.status in (*TERMINAL_STATUSES, Status.EXITED, Status.MIGRATING)
+    return instance.goal is Goal.RUNNING and not resting and not was_started_externally(instance)
+
+
+def settled_health(instance: Instance, now: datetime) -> Health | None:
+    """Return what its health check has found, as over where nobody goes on with it."""
+    health = instance.health
+    if instance.status is Status.FAILED and instance.health_check is not None:
+        health = health or Health()
+    elif health is None or health.status is HealthStatus.PENDING or awaits_health(instance):
+        return health
+    return health if health is None or health.ended else health.given_up(now)
+
+
+def is_starting_again(instance: Instance) -> bool:
+    """Tell whether this is a start or restart of what was up, and not the first boot."""
+    operation = instance.operation
+    return operation is not None and operation.is_running and operation.kind in BRINGING_UP
+
+
+def start_waits_until(instance: Instance) -> datetime:
+    """Return until when a start may wait for capacity."""
+    begun = instance.created_at if instance.operation is None else instance.operation.requested_at
+    return begun + timedelta(seconds=instance.start_wait.seconds if instance.start_wait else 0)
+
+
+def is_restarting(instance: Instance) -> bool:
+    """Tell whether a restart is under way that has not led to a new run yet."""
+    operation = instance.operation
+    under_way = operation is not None and operation.is_running and operation.kind is OperationKind.RESTART
+    return under_way and instance.status is Status.STARTING
+
+
+def was_started_externally(instance: Instance) -> bool:
+    """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
+    came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
+    return bool(came_up_once) and not is_starting_again(instance)
+
+
+def must_release(instance: Instance) -> bool:
+    """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
+    first_boot = instance.stopped_at is None and not is_starting_again(instance)
+    return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
+
+
+def wants_machine(it: Instance) -> bool:
+    """Tell whether an instance has no machine, and is to rent one."""
+    return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
+
+
+def has_given_up_machine(it: Instance) -> bool:
+    """Tell whether an instance does not count on its machine any more."""
+    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
+    released = it.status is Status.FAILED and must_release(it) and not it.releasing
+    return it.status is Status.DELETED or released
+
+
+def keeps_machine(it: Instance) -> bool:
+    """Tell whether an instance has failed and its machine was not given back, so that it may cost money."""
+    return it.status is Status.FAILED and it.cloud_id is not None and not was_machine_proven_gone(it)
+
+
+def was_machine_proven_gone(it: Instance) -> bool:
+    """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
+    vanished = it.last_error is not None and it.last_error.code == VANISHED
+    return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
+
+
+def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
+    """Tell whether the cloud has given the id of an instance's machine to one of another call of ours.
+
+    Its tag is of this installation and not of the call that made the instance's own. Where its environment
+    says the same as its name, that is all: people rename machines, but not what is inside. Else it must have
+    been made later, by the cloud's clock: one that was only renamed keeps its age. Where the cloud has not
+    told when the first was made, it was made before it was bound, by our clock: as the tag has to be another,
+    too, clocks get no allowance.
+    """
+    ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
+    if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
+        return False
+    if shown.installation != ours.installation:
+        return False
+    # guard: whose name and environment agree is of that call, whatever the clocks say
+    return machine.env_tag == str(parse_tag(machine.name)) or was_made_later(machine, it, bound)
+
+
+def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
+    """Tell whether a machine was made after the one that an instance has, by the cloud's clock."""
+    # guard: the cloud's own clock decides which machine of an id is the later
+    made_by = it.machine_made_at or bound.closed_at
+    # guard: a machine of another name and the same age is ours, renamed
+    return made_by is not None and machine.created_at is not None and machine.created_at > made_by
+
+
+def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
+    """Tell whether the cloud was not asked yet, or so long ago that it must be asked again."""
+    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    return instance.asked_at is None or abs(now - instance.asked_at) >= patience
+
+
+DUE_RECHECK = timedelta(seconds=1)
+
+
+def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:
+    """Return what has to happen to an instance now because some time is over; None if none is.
+
+    `up_since` is since when this service could have heard that it is in use.
+    """
+    return ending(it.terms, _situation(it), now, up_since) if may_end(it) else None
+
+
+def due_at(it: Instance) -> datetime | None:
+    """Return when an instance must be looked at next, whatever else happens or does not."""
+    if it.lease_term is None and it.terms.silence is None and it.status is not Status.EXITED:
+        # As most are, at each of their changes: no time runs for them.
+        return it.look_at
+    ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
+    return min(filter(None, (ends_at, it.look_at)), default=None)
+
+
+def wait_at_most(it: Instance, delay: timedelta, now: datetime) -> timedelta:
+    """Return how long to wait at most: neither an end nor a deadline must be slept through."""
+    due, until = due_at(it), given_up_at(it)
+    if due is not None:
+        delay = min(delay, max(due - now, DUE_RECHECK))
+    # What is over and still waits has been asked about, and could not be told.
+    return min(delay, until - now) if is_coming_up(it) and until > now else delay
+
+
+def silence_ends_at(it: Instance) -> datetime | None:
+    """Return when silence ends it, if nobody says that it is in use until then."""
+    return silent_at(it.terms, _situation(it)) if may_end(it) else None
+
+
+def auto_ends_at(it: Instance) -> datetime | None:
+    """Return when it ends because nobody uses it, as far as that is known, and if it stays so."""
+    idle_ends_at = None if use_look_at(it) is None or it.use_watch is None else it.use_watch.ends_at
+    return min(filter(None, (silence_ends_at(it), idle_ends_at)), default=None)
+
+
+def last_used_at(it: Instance) -> datetime | None:
+    """Return when it was last used: its user said so, or it was seen."""
+    seen = None if it.use_watch is None else it.use_watch.busy_at
+    return max(filter(None, (it.used_at, seen)), default=None)
+
+
+def use_look_at(it: Instance) -> datetime | None:
+    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    if it.goal is not Goal.RUNNING or it.cloud_id is None or not may_end(it):
+        return None
+    return scheduled_end.use_look_at(it.terms, _situation(it))
+
+
+def usable_since(it: Instance) -> datetime | None:
+    """Return since when it can be used in its present run; of an older version only the first is known."""
+    # guard: silence counts from the present run
+    return it.usable_at or it.ready_at
+
+
+def may_end(it: Instance) -> bool:
+    """Tell whether there is something left to end: what is being removed ends by itself."""
+    if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
+        return False
+    if it.status is Status.FAILED:
+        # A machine that was kept costs as before.
+        return it.cloud_id is not None and not was_machine_proven_gone(it)
+    return True
+
+
+def _situation(it: Instance) -> Situation:
+    exited = it.status is Status.EXITED
+    return Situation(
+        term=it.lease_term,
+        can_stop=can_be_stopped(it),
+        is_stopping=it.goal is Goal.STOPPED and not exited and it.status is not Status.FAILED,
+        stopped_since=it.stopped_at if exited else None,
+        data_warned=it.data_expiry_told,
+        usable_since=usable_since(it) if it.usable else None,
+        used_at=it.used_at,
+        watch=it.use_watch,
+    )
+
+
+def can_be_stopped(it: Instance) -> bool:
+    """Tell whether an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
+    has_come_up = it.ready_at is not None or it.stopped_at is not None
+    is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
+    return goal_rules.can_stop(it) and (has_come_up or is_up)
+
+
+class WaitFor(StrEnum):
+    """The state of affairs that a long poll waits for; `ready` means usable."""
+
+    READY = "ready"
+    EXITED = "exited"
+    DELETED = "deleted"
+
+
+def wait_result(instance: Instance, what: WaitFor) -> bool | None:
+    """Tell whether `what` is reached; False when it will not come without a new order, None while it may."""
+    match what:
+        case WaitFor.READY:
+            return True if instance.usable else _unless(_stays_unusable(instance))
+        case WaitFor.EXITED:
+            return True if instance.status is Status.EXITED else _unless(_is_leaving(instance))
+        case WaitFor.DELETED:
+            if instance.status is Status.DELETED:
+                return True
+            return _unless(instance.status is Status.FAILED and instance.goal is not Goal.DELETED)
+
+
+def _unless(hopeless: bool) -> bool | None:
+    return False if hopeless else None
+
+
+def _is_leaving(instance: Instance) -> bool:
+    return instance.goal is Goal.DELETED or instance.status in (
+        Status.FAILED,
+        Status.DELETING,
+        Status.DELETED,
+    )
+
+
+def _stays_unusable(instance: Instance) -> bool:
+    down = instance.status is Status.EXITED and not _is_being_started(instance)
+    return down or instance.goal is Goal.STOPPED or _is_leaving(instance)
+
+
+def _is_being_started(instance: Instance) -> bool:
+    current = instance.operation
+    return current is not None and current.is_running and current.kind in BRINGING_UP

@@ -1,0 +1,198 @@
+"""Ending: whether the time of an instance is over, and when somebody must look next although nothing changes.
+
+Endings only decide. What stops and deletes machines is the goal, as if a person had asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from gpuherd.domain.instance.idleness import UseWatch, first_end, next_look
+from gpuherd.domain.instance.lease import EndAction, LeaseTerm, Terms
+
+# Novita keeps the disk of a stopped machine for seven days.
+DATA_KEPT = timedelta(days=7)
+
+
+DATA_WARNING_AFTER = DATA_KEPT - timedelta(hours=4)
+
+
+class EndCause(StrEnum):
+    """Whose decision an end is."""
+
+    LEASE = "lease"
+    SILENCE = "silence"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True)
+class End:
+    """The time is over: change the goal."""
+
+    cause: EndCause
+    action: EndAction
+    reason: str
+    # Who decided, where the cause alone does not tell.
+    by: str = ""
+
+    @property
+    def actor(self) -> str:
+        return self.by or self.cause.value
+
+
+@dataclass(frozen=True)
+class WarnLease:
+    """The lease ends soon: say so once."""
+
+    ends_at: datetime
+
+
+@dataclass(frozen=True)
+class WarnData:
+    """The cloud drops the data of a stopped machine soon: say so once."""
+
+    expires_at: datetime
+
+
+Ending = End | WarnLease | WarnData
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the end of an instance depends on besides its terms."""
+
+    term: LeaseTerm | None
+    # Whether a machine is up that can be stopped; what still boots, or waits for a machine, cannot.
+    can_stop: bool
+    # A stop is under way, and nothing has to be asked for but a delete.
+    is_stopping: bool = False
+    # Since when it is stopped; None while it is up or on its way.
+    stopped_since: datetime | None = None
+    data_warned: bool = False
+    # Since when it has been usable, and when its user last said that it is in use.
+    usable_since: datetime | None = None
+    used_at: datetime | None = None
+    # What is known about its use otherwise.
+    watch: UseWatch | None = None
+
+    @property
+    def is_going_down(self) -> bool:
+        return self.is_stopping or self.stopped_since is not None
+
+
+def ending(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> Ending | None:
+    """Return what has to happen now because some time is over; None if none is.
+
+    `up_since` is since when this service could have heard of use: silence before that means nothing.
+    """
+    return (
+        _lease_end(it, now)
+        or _silence_end(terms, it, now, up_since)
+        or _idle_end(terms, it, now)
+        or _stopped_end(terms, it, now)
+        or _lease_warning(it, now)
+        or _data_warning(it, now)
+    )
+
+
+def next_due(terms: Terms, it: Situation) -> datetime | None:
+    """Return when `ending` may next have something to say if nothing else happens."""
+    return min(_moments(terms, it), default=None)
+
+
+def _moments(terms: Terms, it: Situation) -> Iterator[datetime]:
+    term, stopped = it.term, it.stopped_since
+    if term is not None and not term.ended:
+        if not it.is_going_down or term.then is EndAction.DELETE:
+            yield term.ends_at
+        if not it.is_going_down and not term.warned:
+            yield term.warn_at
+    silent = silent_at(terms, it)
+    if silent is not None:
+        yield silent
+    if stopped is not None:
+        if terms.delete_stopped_s is not None:
+            yield stopped + timedelta(seconds=terms.delete_stopped_s)
+        if not it.data_warned:
+            yield stopped + DATA_WARNING_AFTER
+
+
+def _lease_end(it: Situation, now: datetime) -> End | None:
+    term = it.term
+    # guard: a lease ends once
+    # guard: no lease ends before its end
+    if term is None or term.ended or now < term.ends_at:
+        return None
+    if it.is_going_down and term.then is EndAction.STOP:
+        return None
+    if not it.is_going_down and not it.can_stop:
+        return End(EndCause.LEASE, EndAction.DELETE, "its lease has ended before it could be used")
+    return End(EndCause.LEASE, term.then, "its lease has ended")
+
+
+def silent_at(terms: Terms, it: Situation) -> datetime | None:
+    """Return when silence has lasted long enough, if nobody says anything until then."""
+    silence = terms.silence
+    if silence is None or not it.can_stop or it.usable_since is None:
+        return None
+    heard = max(it.usable_since, it.used_at or it.usable_since)
+    return heard + timedelta(seconds=silence.silence_s)
+
+
+def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> End | None:
+    silence, ends_at = terms.silence, silent_at(terms, it)
+    if silence is None or ends_at is None:
+        return None
+    span = timedelta(seconds=silence.silence_s)
+    # Whoever could not reach us was not silent.
+    # guard: a client that could not reach us was not silent
+    if now < ends_at or now < up_since + span:
+        return None
+    return End(EndCause.SILENCE, silence.then, f"nobody has used it for {silence.silence_s} s")
+
+
+def use_look_at(terms: Terms, it: Situation) -> datetime | None:
+    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    if terms.idle is None or not it.can_stop or it.usable_since is None:
+        return None
+    return next_look(terms.idle, it.watch, it.usable_since, it.used_at)
+
+
+def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
+    rule, watch = terms.idle, it.watch
+    if rule is None or watch is None or not it.can_stop or it.usable_since is None:
+        return None
+    # Somebody may have said since then that it is in use.
+    is_used = now < first_end(rule, it.usable_since, it.used_at)
+    # guard: a heartbeat after the verdict keeps it
+    # guard: a verdict of idleness grows old
+    if not watch.is_over or not watch.is_verdict_fresh(now) or is_used:
+        return None
+    idle = f"it was idle for {rule.window_s} s: GPUs below {rule.gpu_below} %, CPU below {rule.cpu_below} %"
+    return End(EndCause.IDLE, rule.then, idle)
+
+
+def _stopped_end(terms: Terms, it: Situation, now: datetime) -> End | None:
+    stopped, after_s = it.stopped_since, terms.delete_stopped_s
+    if stopped is None or after_s is None or now < stopped + timedelta(seconds=after_s):
+        return None
+    return End(EndCause.STOPPED, EndAction.DELETE, f"it has been stopped for {after_s} s")
+
+
+def _lease_warning(it: Situation, now: datetime) -> WarnLease | None:
+    term = it.term
+    if term is None or term.ended or term.warned or it.is_going_down:
+        return None
+    return WarnLease(term.ends_at) if now >= term.warn_at else None
+
+
+def _data_warning(it: Situation, now: datetime) -> WarnData | None:
+    stopped = it.stopped_since
+    if stopped is None or it.data_warned or now < stopped + DATA_WARNING_AFTER:
+        return None
+    return WarnData(stopped + DATA_KEPT)

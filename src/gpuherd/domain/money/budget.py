@@ -1,0 +1,430 @@
+"""Budgets: scope, spending, judgement, and what happens at the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from gpuherd.domain.errors import (
+    BudgetExhausted,
+    CloudUnavailable,
+    FieldProblem,
+    InvalidRequest,
+)
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance_state import can_be_stopped, may_end
+from gpuherd.domain.instance.lease import EndAction
+from gpuherd.domain.instance.quota import hourly_usd
+from gpuherd.domain.instance.scheduled_end import End, EndCause
+from gpuherd.domain.money.period import (
+    BudgetPeriod,
+    Period,
+    period_at,
+    resets_at,
+)
+from gpuherd.domain.money.usage_span import (
+    HOUR_MICROS,
+    MICROSECOND,
+    doubt_nano,
+    nano_usd,
+    usd_of,
+)
+
+ID_PREFIX = "bud_"
+WARN_PERCENT = (50, 80, 95)
+
+
+# More than anybody needs, and few enough to look at all of them with each create.
+BUDGETS_MAX = 200
+
+
+class ScopeKind(StrEnum):
+    """What a budget is about."""
+
+    ALL = "all"
+    KEY = "key"
+    LABEL = "label"
+
+
+class AtLimit(StrEnum):
+    """What happens when a budget is used up; each includes those before it."""
+
+    WARN = "warn"
+    BLOCK = "block"
+    STOP = "stop"
+    DELETE = "delete"
+
+
+class BudgetState(StrEnum):
+    """How far a budget is used up in its present period."""
+
+    OK = "ok"
+    WARNED = "warned"
+    EXHAUSTED = "exhausted"
+
+
+@dataclass(frozen=True)
+class BudgetScope:
+    """Whose costs count: everybody's, those of a key, or of what has a label."""
+
+    kind: ScopeKind = ScopeKind.ALL
+    # The id of the key, or the key of the label.
+    key: str = ""
+    # Of the label.
+    value: str = ""
+
+    def includes(self, owner: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether an instance of this owner with these labels is meant."""
+        match self.kind:
+            case ScopeKind.ALL:
+                return True
+            case ScopeKind.KEY:
+                return owner == self.key
+            case ScopeKind.LABEL:
+                return labels.get(self.key) == self.value
+
+    def __str__(self) -> str:
+        match self.kind:
+            case ScopeKind.ALL:
+                return "everything"
+            case ScopeKind.KEY:
+                return f"key {self.key}"
+            case ScopeKind.LABEL:
+                return f"label {self.key}={self.value}"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What was decided about a budget, and how far it is used up. Amounts are nano-dollars."""
+
+    id: str
+    name: str
+    scope: BudgetScope
+    amount: int
+    period: BudgetPeriod
+    created_at: datetime
+    # The begin of the period that `told` and `exhausted` are about.
+    period_start: datetime
+    warn_percent: tuple[int, ...] = WARN_PERCENT
+    at_limit: AtLimit = AtLimit.BLOCK
+    # Every instance in the scope needs a lease, and its whole lease must fit.
+    strict: bool = False
+    # The percentages that were told of in this period.
+    told: tuple[int, ...] = ()
+    # Used up: it stays so until the period ends or the amount is raised.
+    exhausted: bool = False
+    version: int = 0
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether it refuses what does not fit; else it only tells."""
+        return self.strict or self.at_limit is not AtLimit.WARN
+
+    @property
+    def end_action(self) -> EndAction | None:
+        """What becomes of the instances in its scope when it is used up; None if they go on."""
+        match self.at_limit:
+            case AtLimit.STOP:
+                return EndAction.STOP
+            case AtLimit.DELETE:
+                return EndAction.DELETE
+            case _:
+                return None
+
+    @property
+    def actor(self) -> str:
+        """Who ends an instance because of it."""
+        return f"budget:{self.id}"
+
+    def period_at(self, now: datetime) -> Period:
+        return period_at(self.period, now)
+
+    def is_exhausted_at(self, now: datetime) -> bool:
+        """Tell whether it is used up, and not of a period that has ended meanwhile."""
+        return self.exhausted and self.period_at(now).begin <= self.period_start
+
+
+# What has no lease costs until the period ends; where that is never, as long as the longest lease.
+ENDLESS = timedelta(days=90)
+
+
+@dataclass(frozen=True)
+class BudgetRules:
+    """How far ahead budgets look."""
+
+    # What goes on is taken to cost money for so much longer: a stop takes its time.
+    lead: timedelta = timedelta(seconds=120)
+    # What is accepted and costs nothing yet counts as if it had run for so long.
+    horizon: timedelta = timedelta(seconds=900)
+    # Whether only those budgets judge that count whole leases: nothing new is asked for but a longer one.
+    only_strict: bool = False
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a scope has cost in a period so far, and costs an hour; in nano-dollars."""
+
+    spent: int = 0
+    hourly: int = 0
+    # When the last complete list was begun: what it showed is in `spent`. None before the first.
+    seen_at: datetime | None = None
+
+    def ahead(self, time: timedelta) -> int:
+        """Return what will be spent if everything goes on for so long."""
+        return self.spent + doubt_nano(self.hourly, time)
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What instances in a scope will cost that is in no ledger yet."""
+
+    # An hour, of what is accepted and not billed yet.
+    unbilled_hourly: int = 0
+    # All of it, until the end of each lease.
+    leased: int = 0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an instance asks of the budgets: a new one, a start, or a longer lease."""
+
+    owner: str
+    labels: Mapping[str, str]
+    # What it costs an hour at most; None where nobody knows.
+    hourly: int | None
+    # For how long at most; None where it has no end.
+    lease: timedelta | None
+
+
+PRICE_UNKNOWN = (
+    "what this costs is not known now, and a budget must hold it; try again, or say a maxHourlyPrice"
+)
+
+
+_PERIODS = {
+    BudgetPeriod.DAY: "today",
+    BudgetPeriod.WEEK: "this week",
+    BudgetPeriod.MONTH: "this month",
+    BudgetPeriod.TOTAL: "in total",
+}
+
+
+def check_lease(budget: Budget, demand: Demand) -> None:
+    """Raise `InvalidRequest` (LEASE_REQUIRED) if the budget wants an end and there is none."""
+    # guard: a strict budget wants a lease
+    if budget.strict and demand.lease is None:
+        words = f"lease is required: budget {budget.name!r} is strict, so everything in it must have an end"
+        raise InvalidRequest([FieldProblem("lease", "LEASE_REQUIRED", words)])
+
+
+def judge(
+    budget: Budget,
+    spending: Spending,
+    promised: Promised,
+    demand: Demand,
+    rules: BudgetRules,
+    now: datetime,
+) -> None:
+    """Raise `BudgetExhausted` if the demand does not fit beside what is spent and promised."""
+    if not budget.is_binding:
+        return
+    if demand.hourly is None:
+        raise CloudUnavailable(PRICE_UNKNOWN)
+    # guard: a strict budget counts whole leases
+    time = demand.lease if budget.strict and demand.lease is not None else rules.horizon
+    # guard: what is accepted and not billed yet counts in a budget
+    reserved = promised.leased if budget.strict else doubt_nano(promised.unbilled_hourly, rules.horizon)
+    wanted = doubt_nano(demand.hourly, time)
+    left = max(0, budget.amount - spending.spent - reserved)
+    # guard: a budget that is used up accepts nothing
+    if budget.is_exhausted_at(now):
+        left = 0
+    elif wanted <= left:
+        return
+    raise BudgetExhausted(
+        _words(budget, spending, reserved, wanted, now),
+        details={
+            "budget": _budget_details(budget, now),
+            "spent": _usd(spending.spent),
+            "reserved": _usd(reserved),
+            "requested": _usd(wanted),
+            "allowed": _usd(left),
+            "allowedHourlyPrice": _usd(_hourly_for(left, time)),
+        },
+    )
+
+
+def _words(budget: Budget, spending: Spending, reserved: int, wanted: int, now: datetime) -> str:
+    what = f"budget {budget.name!r}"
+    spent = f"${_cents(spending.spent)} of ${_cents(budget.amount)} {_PERIODS[budget.period]}"
+    again = resets_at(budget.period, now)
+    until = "" if again is None else f" or wait until {again:%Y-%m-%d}"
+    if budget.is_exhausted_at(now):
+        return f"{what} is used up: it has spent {spent}. Raise its amount{until}"
+    promised = f" and promised ${_cents(reserved)}" if reserved else ""
+    return (
+        f"{what} has spent {spent}{promised}, so ${_cents(wanted)} more cannot be spent. "
+        f"Ask for less, raise its amount{until}"
+    )
+
+
+def _budget_details(budget: Budget, now: datetime) -> dict[str, Any]:
+    again = resets_at(budget.period, now)
+    return {
+        "id": budget.id,
+        "name": budget.name,
+        "period": budget.period.value,
+        "amount": _usd(budget.amount),
+        "resetsAt": None if again is None else f"{again:%Y-%m-%dT%H:%M:%S}Z",
+    }
+
+
+def _hourly_for(amount: int, time: timedelta) -> int:
+    """Return what an instance may cost an hour so that an amount is enough for a time."""
+    micros = time // MICROSECOND
+    return amount * HOUR_MICROS // micros if micros > 0 else 0
+
+
+def _usd(nano: int) -> str:
+    return f"{usd_of(nano).normalize():f}"
+
+
+def _cents(nano: int) -> str:
+    return f"{usd_of(nano):.4f}".rstrip("0").rstrip(".") if nano % 10_000_000 else f"{usd_of(nano):.2f}"
+
+
+@dataclass(frozen=True)
+class Warned:
+    """So many percent of the amount are spent."""
+
+    percent: int
+
+
+@dataclass(frozen=True)
+class UsedUp:
+    """The amount is spent, or will be before anything could be stopped."""
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """A new period has begun, or the amount was raised, after something was told."""
+
+    reason: str
+
+
+BudgetNews = Warned | UsedUp | Renewed
+NEW_PERIOD = "a new period has begun"
+AMOUNT_RAISED = "its amount was raised"
+
+
+@dataclass(frozen=True)
+class Review:
+    """A budget as it is now, and what is new."""
+
+    budget: Budget
+    news: tuple[BudgetNews, ...] = ()
+
+
+def review(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> Review:
+    """Return what follows from what was spent in the period of `now`; each thing is told once a period."""
+    news: list[BudgetNews] = []
+    begin = budget.period_at(now).begin
+    # A clock that was set back into an earlier period begins nothing anew.
+    if begin > budget.period_start:
+        if budget.told or budget.exhausted:
+            news.append(Renewed(NEW_PERIOD))
+        budget = replace(budget, period_start=begin, told=(), exhausted=False)
+    if budget.exhausted:
+        # There is nothing left to warn of.
+        return Review(budget, tuple(news))
+    reached = [it for it in sorted(budget.warn_percent) if _is_reached(budget, spending, it)]
+    if untold := [it for it in reached if it not in budget.told]:
+        news += map(Warned, untold)
+        budget = replace(budget, told=tuple(sorted({*budget.told, *untold})))
+    if is_used_up(budget, spending, rules):
+        budget = replace(budget, exhausted=True)
+        news.append(UsedUp())
+    return Review(budget, tuple(news))
+
+
+def is_used_up(budget: Budget, spending: Spending, rules: BudgetRules) -> bool:
+    """Tell whether the amount is spent, or will be before anything could be stopped."""
+    # guard: a budget ends things before its amount is passed
+    return spending.ahead(rules.lead) >= budget.amount
+
+
+def changed(before: Budget, after: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> Review:
+    """Return a budget that somebody has decided anew, with what is left of what was told of it."""
+    if (after.scope, after.period) != (before.scope, before.period):
+        after = replace(after, period_start=after.period_at(now).begin, told=(), exhausted=False)
+    # What is not reached any more can be told again.
+    told = tuple(it for it in after.told if it in after.warn_percent and _is_reached(after, spending, it))
+    after = replace(after, told=told)
+    raised = after.amount > before.amount
+    # guard: nothing but a higher amount sets a budget free
+    if after.exhausted and raised and not is_used_up(after, spending, rules):
+        after = replace(after, exhausted=False)
+    is_free_again = before.exhausted and not after.exhausted
+    return Review(after, (Renewed(AMOUNT_RAISED),) if is_free_again and raised else ())
+
+
+def state_of(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> BudgetState:
+    """Return how far it is used up, whether or not that was told yet."""
+    if budget.is_exhausted_at(now) or is_used_up(budget, spending, rules):
+        return BudgetState.EXHAUSTED
+    warned = any(_is_reached(budget, spending, it) for it in budget.warn_percent)
+    return BudgetState.WARNED if warned else BudgetState.OK
+
+
+def _is_reached(budget: Budget, spending: Spending, percent: int) -> bool:
+    return spending.spent * 100 >= budget.amount * percent
+
+
+NOTHING = timedelta(0)
+
+
+def demand_of(it: Instance, now: datetime) -> Demand:
+    """Return what an instance costs an hour at most, and for how long."""
+    usd = hourly_usd(it)
+    return Demand(it.owner, it.labels, None if usd is None else nano_usd(usd), lease_left(it, now))
+
+
+def lease_left(it: Instance, now: datetime) -> timedelta | None:
+    """Return for how long it may cost money by its lease; None if it has none."""
+    ends_at, length_s = lease_columns(it)
+    if ends_at is not None:
+        return max(NOTHING, ends_at - now)
+    return None if length_s is None else timedelta(seconds=length_s)
+
+
+def lease_columns(it: Instance) -> tuple[datetime | None, int | None]:
+    """Return when its lease ends, else how long it will be once it begins; both None if it has none."""
+    term, lease = it.lease_term, it.terms.lease
+    if term is not None:
+        return term.ends_at, None
+    return (None, None) if lease is None else (lease.until, lease.seconds)
+
+
+def budget_end(it: Instance, budgets: Iterable[Budget], now: datetime) -> End | None:
+    """Return how an instance ends because a budget that it is in is used up; None if none ends it."""
+    ends = [end for budget in budgets if (end := _end_by(it, budget, now)) is not None]
+    # The more thorough end holds, whichever budget is named first.
+    return max(ends, key=lambda end: end.action is EndAction.DELETE, default=None)
+
+
+def _end_by(it: Instance, budget: Budget, now: datetime) -> End | None:
+    action = budget.end_action
+    if action is None or not budget.is_exhausted_at(now) or not may_end(it):
+        return None
+    if not budget.scope.includes(it.owner, it.labels):
+        return None
+    if it.status is Status.EXITED or it.goal is Goal.STOPPED:
+        # A stopped machine costs money only if its disk does, and only a delete ends that.
+        if action is EndAction.STOP or (it.status is Status.EXITED and not it.disk_hourly_usd):
+            return None
+    elif not can_be_stopped(it):
+        action = EndAction.DELETE
+    return End(EndCause.BUDGET, action, f"budget {budget.name!r} is used up", budget.actor)

@@ -1,1 +1,0 @@
-"""Which addresses may be reached, and what an error page tells."""

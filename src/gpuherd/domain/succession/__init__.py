@@ -1,1 +1,0 @@
-"""Succession: instances that take over from one another."""

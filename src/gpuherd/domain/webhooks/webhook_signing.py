@@ -1,0 +1,157 @@
+"""Standard Webhooks signatures and the secrets they are made with."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from gpuherd.domain.secret import Secret
+
+ID_HEADER = "webhook-id"
+TIMESTAMP_HEADER = "webhook-timestamp"
+SIGNATURE_HEADER = "webhook-signature"
+KEY_PREFIX = "whsec_"
+_VERSION = "v1"
+_TOLERANCE_S = 300
+
+
+# No dot: it separates the signed parts, so an id with one could pass for another id and time.
+_EVENT_ID = re.compile(r"[!-\-/-~]{1,255}")
+
+
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+
+
+class BadSignature(Exception):
+    """The message was not signed with the secret, or is not from now."""
+
+
+class Signer:
+    """Signs with every secret given, so that receivers can change theirs at leisure."""
+
+    def __init__(self, secrets: Sequence[Secret]):
+        if not secrets:
+            raise ValueError("signing needs a secret")
+        self._keys = tuple(_key_of(secret) for secret in secrets)
+
+    def headers(self, event_id: str, body: bytes, now: datetime) -> dict[str, str]:
+        """Return the three headers for one try: the id stays the same over all tries, the time does not."""
+        if not _EVENT_ID.fullmatch(event_id):
+            raise ValueError("an event id is 1 to 255 visible ASCII characters without a dot")
+        headers = unsigned_headers(event_id, now)
+        timestamp = headers[TIMESTAMP_HEADER]
+        signatures = (_signature(key, event_id, timestamp, body) for key in self._keys)
+        return {
+            **headers,
+            SIGNATURE_HEADER: " ".join(f"{_VERSION},{signature}" for signature in signatures),
+        }
+
+
+def unsigned_headers(event_id: str, now: datetime) -> dict[str, str]:
+    """Return the headers of one try that need no secret: which event it is, and when it was sent."""
+    return {ID_HEADER: event_id, TIMESTAMP_HEADER: str(int(now.timestamp()))}
+
+
+def verify(
+    headers: Mapping[str, str], body: bytes, secret: Secret, now: datetime, tolerance_s: float = _TOLERANCE_S
+) -> None:
+    """Return if the message is genuine and fresh, or raise `BadSignature`."""
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        event_id, timestamp, signatures = (
+            given[name] for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
+        )
+    except KeyError:
+        raise BadSignature("a signature header is missing") from None
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise BadSignature("the timestamp is not a number of seconds")
+    age_s = now.timestamp() - int(timestamp)
+    if abs(age_s) > tolerance_s:
+        raise BadSignature("the timestamp is too old" if age_s > 0 else "the timestamp lies in the future")
+    expected = f"{_VERSION},{_signature(_key_of(secret), event_id, timestamp, body)}".encode()
+    # All are compared, so that the time taken does not tell which one was close.
+    matches = [hmac.compare_digest(expected, one.encode("utf-8", "replace")) for one in signatures.split(" ")]
+    if not any(matches):
+        raise BadSignature("no signature fits")
+
+
+def _signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
+    # guard: the signature is over the bytes that are sent
+    content = f"{event_id}.{timestamp}.".encode("utf-8", "replace") + body
+    return base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode("ascii")
+
+
+def _key_of(secret: Secret) -> bytes:
+    """Return the key bytes; messages here must not quote the secret."""
+    text = secret.reveal()
+    if not text:
+        raise ValueError("a webhook secret may not be empty")
+    if not text.startswith(KEY_PREFIX):
+        return text.encode("utf-8", "surrogateescape")
+    encoded = text.removeprefix(KEY_PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"a webhook secret that begins with {KEY_PREFIX} must go on in base64") from None
+    if not 24 <= len(key) <= 64:
+        raise ValueError(f"a webhook secret that begins with {KEY_PREFIX} must hold 24 to 64 bytes")
+    return key
+
+
+# So long after a rotation both secrets sign, so that receivers can change theirs at leisure.
+ROTATION_OVERLAP = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class KeyWebhookSecret:
+    """The secret is derived from a root key and this.
+
+    The root may be WEBHOOK_SECRET, which tenants of an installation may know, so the nonce is a part of the
+    secret: neither the root nor the database is enough.
+    """
+
+    nonce: str = field(repr=False)
+    # Fingerprint of the root key from which it is derived.
+    root: str
+    generation: int = 1
+    rotated_at: datetime | None = None
+    # Of the secret before; empty where that was the common one.
+    previous_nonce: str = field(default="", repr=False)
+    previous_root: str = ""
+
+    def in_overlap(self, now: datetime) -> bool:
+        """Tell whether what signed before the last rotation still signs."""
+        return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
+
+    def follows_common(self, now: datetime) -> bool:
+        """Tell whether the common secret still signs because this one has just taken its place."""
+        return self.generation == 1 and self.in_overlap(now)
+
+    def rotated(self, root: str, nonce: str, now: datetime) -> KeyWebhookSecret:
+        """Return the one that takes its place."""
+        return KeyWebhookSecret(nonce, root, self.generation + 1, now, self.nonce, self.root)
+
+
+class SignedWith(StrEnum):
+    """What signs for the URLs that the instances of a key bring along."""
+
+    KEY = "key"
+    COMMON = "common"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class ShownKeySecret:
+    """What signs for a key. The secret is there for the key itself, and for whoever has just rotated it."""
+
+    key_id: str
+    signed_with: SignedWith
+    record: KeyWebhookSecret | None = None
+    secret: Secret | None = None

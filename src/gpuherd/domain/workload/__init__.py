@@ -1,1 +1,0 @@
-"""What runs on a machine: the image, its command, ports and environment."""

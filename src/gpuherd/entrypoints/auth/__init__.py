@@ -1,1 +1,0 @@
-"""Who is asking: authorization and browser sessions, for the API and the dashboard alike."""

@@ -1,0 +1,170 @@
+"""Routes of the catalogue: products, templates, regions, volumes, prewarms."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.template import PrewarmState
+from gpuherd.domain.instance.offer_ranking import offers_named
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.openapi_document import takes
+from gpuherd.entrypoints.http_auth import acting_caller
+from gpuherd.entrypoints.list_queries import (
+    Query,
+    choice,
+    described,
+    text,
+)
+from gpuherd.entrypoints.problem_response import parsed
+from gpuherd.entrypoints.schemas.others import RegistryAuthBody, VolumeBody
+from gpuherd.entrypoints.schemas.workload import PrewarmBody, TemplateBody, TemplateChangeBody
+from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.views.money_view import describe_volume, describe_volumes
+from gpuherd.usecases.views.service_view import (
+    describe_prewarm,
+    describe_prewarms,
+    describe_products,
+    describe_regions,
+    describe_registry_auth,
+    describe_registry_auths,
+    describe_template,
+    describe_templates,
+)
+
+catalogue_router = APIRouter(prefix="/api", tags=["catalogue"])
+PRODUCT_NAME, BILLING_MODE = text("productName"), choice("billingMode", BillingMode)
+
+
+@catalogue_router.get("/products", openapi_extra=described((PRODUCT_NAME, BILLING_MODE)))
+async def products(request: Request) -> Response:
+    """List products with their price in each region. Filters: `productName`, `billingMode` (spot)."""
+    query = Query(request)
+    name = query(PRODUCT_NAME)
+    mode = query(BILLING_MODE) or BillingMode.SPOT
+    query.done()
+    offers = await plane_of(request).catalogue.offers(mode)
+    found = offers if name is None else offers_named(offers, name)
+    return json_reply(describe_products(found, mode))
+
+
+@catalogue_router.get("/templates")
+async def templates(request: Request) -> Response:
+    """List the templates that the Novita key may use."""
+    return json_reply(describe_templates(await plane_of(request).catalogue.templates()))
+
+
+@catalogue_router.get("/templates/{template_id}")
+async def template(template_id: str, request: Request) -> Response:
+    """Return one template; `problem` says why no machine can be started from it, if so."""
+    return json_reply(describe_template(await plane_of(request).catalogue.find_template(template_id)))
+
+
+@catalogue_router.get("/regions")
+async def regions(request: Request) -> Response:
+    """List the regions with code, label and cluster id."""
+    return json_reply(describe_regions(await plane_of(request).catalogue.regions()))
+
+
+template_router = APIRouter(prefix="/api/templates", tags=["catalogue"])
+
+
+@template_router.post("", status_code=201, openapi_extra=takes(TemplateBody))
+async def create(request: Request) -> Response:
+    """Make a template of your account; its name must be free. The cloud keeps its variables in the clear."""
+    draft = TemplateBody.parse(await read_object(request)).to_draft()
+    made = await plane_of(request).images.templates.create(draft, acting_caller(request))
+    return json_reply(describe_template(made), status=201)
+
+
+@template_router.patch("/{template_id}", openapi_extra=takes(TemplateChangeBody))
+async def change(template_id: str, request: Request) -> Response:
+    """Change a template of your account; what is left out stays. Machines that run are not touched."""
+    draft = TemplateChangeBody.parse(await read_object(request)).to_draft()
+    changed = await plane_of(request).images.templates.change(template_id, draft, acting_caller(request))
+    return json_reply(describe_template(changed))
+
+
+@template_router.delete("/{template_id}")
+async def delete(template_id: str, request: Request) -> Response:
+    """Delete a template of your account. Machines that were made from it stay."""
+    return json_reply(await plane_of(request).images.templates.delete(template_id, acting_caller(request)))
+
+
+registry_router = APIRouter(prefix="/api/registry-auths", tags=["registry"])
+
+
+@registry_router.get("")
+async def list_registry_auths(request: Request) -> Response:
+    """List the account's registry credentials by name, without their passwords."""
+    return json_reply(describe_registry_auths(await plane_of(request).images.registry.list_all()))
+
+
+@registry_router.post("", status_code=201, openapi_extra=takes(RegistryAuthBody))
+async def create_registry(request: Request) -> Response:
+    """Give the cloud a login to a registry. gpuherd keeps nothing of it; its name must be free."""
+    order = RegistryAuthBody.parse(await read_object(request)).to_order()
+    made = await plane_of(request).images.registry.create(order, acting_caller(request))
+    return json_reply(describe_registry_auth(made), status=201)
+
+
+@registry_router.delete("/{auth_id}")
+async def delete_registry(auth_id: str, request: Request) -> Response:
+    """Delete a registry credential; not while a machine or a template uses it."""
+    return json_reply(await plane_of(request).images.registry.delete(auth_id, acting_caller(request)))
+
+
+prewarm_router = APIRouter(prefix="/api/prewarms", tags=["prewarms"])
+STATE, REGION = choice("state", PrewarmState), text("region")
+
+
+@prewarm_router.get("", openapi_extra=described((STATE, REGION)))
+async def list_prewarms(request: Request) -> Response:
+    """List the account's prewarm tasks, newest first, with the quota. Filters: `state`, `region`."""
+    query = Query(request)
+    state, region = query(STATE), query(REGION)
+    query.only((STATE, REGION))
+    query.done()
+    found = await plane_of(request).prewarms.list_all(state, region)
+    return json_reply(describe_prewarms(found.tasks, found.quota))
+
+
+@prewarm_router.post("", status_code=201, openapi_extra=takes(PrewarmBody))
+async def create_prewarms(request: Request) -> Response:
+    """Pull an image into a region ahead of time. Machines there, and with these products, start sooner."""
+    plane, caller = plane_of(request), acting_caller(request)
+    wanted = (await parsed(PrewarmBody, await read_object(request), plane, caller)).to_wish()
+    made = await plane.prewarms.create(wanted, caller)
+    return json_reply(describe_prewarm(made), status=201)
+
+
+@prewarm_router.delete("/{prewarm_id}")
+async def delete_prewarms(prewarm_id: str, request: Request) -> Response:
+    """Delete a prewarm task, which makes room for another; machines that run are not touched."""
+    return json_reply(await plane_of(request).prewarms.delete(prewarm_id, acting_caller(request)))
+
+
+volume_router = APIRouter(prefix="/api/volumes", tags=["volumes"])
+
+
+@volume_router.get("")
+async def list_volumes(request: Request) -> Response:
+    """List the account's network volumes by name, with region and price."""
+    return json_reply(describe_volumes(await plane_of(request).volumes.list_all()))
+
+
+@volume_router.post("", status_code=201, openapi_extra=takes(VolumeBody))
+async def create_volumes(request: Request) -> Response:
+    """Make a network volume. It costs money until it is deleted, mounted or not; its name must be free."""
+    plane, caller = plane_of(request), acting_caller(request)
+    wanted = (await parsed(VolumeBody, await read_object(request), plane, caller)).to_request()
+    made = await plane.volumes.create(wanted, caller)
+    return json_reply(describe_volume(made), status=201)
+
+
+@volume_router.delete("/{volume_id}")
+async def delete_volumes(volume_id: str, request: Request) -> Response:
+    """Delete a network volume with all its data; not while a machine has it."""
+    return json_reply(await plane_of(request).volumes.delete(volume_id, acting_caller(request)))

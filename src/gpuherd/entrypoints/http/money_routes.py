@@ -1,0 +1,111 @@
+"""Routes of costs, bills, balance, leftovers and budgets."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.openapi_document import takes
+from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
+from gpuherd.entrypoints.list_queries import (
+    BILL_QUERY,
+    COST_QUERY,
+    Query,
+    bill_day,
+    cost_query,
+    described,
+)
+from gpuherd.entrypoints.schemas.budgets import BudgetBody, BudgetChangeBody
+from gpuherd.entrypoints.schemas.costs import ReconcileBody
+from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.views.money_view import (
+    describe_balance,
+    describe_bill,
+    describe_costs,
+    describe_leftovers,
+)
+
+cost_router = APIRouter(prefix="/api", tags=["costs"])
+
+
+@cost_router.get("/costs", openapi_extra=described(COST_QUERY))
+async def report(request: Request) -> Response:
+    """Sum up what a period has cost so far. `from`, `to`: days or moments; `groupBy`: also `label:KEY`."""
+    plane = plane_of(request)
+    # The clock is read once: without `to` a period ends now, and by a later now it would have ended already.
+    now = plane.clock.now()
+    period, grouping = cost_query(Query(request), now)
+    found = await plane.costs.report(period, grouping.by, grouping.label, caller_of(request), now)
+    return json_reply(describe_costs(found.query, found.report, found.billed))
+
+
+@cost_router.get("/costs/bill", openapi_extra=described(BILL_QUERY))
+async def bill(request: Request) -> Response:
+    """Show a `day` by our meter and by the provider's bill, as last read; else the day before."""
+    plane = plane_of(request)
+    day = bill_day(Query(request), plane.clock.now())
+    return json_reply(describe_bill(await plane.costs.reconcile.compared(day)))
+
+
+@cost_router.post("/costs/reconcile", openapi_extra=takes(ReconcileBody))
+async def reconcile(request: Request) -> Response:
+    """Read the provider's bill of a day now, and compare. The ledger stays as it is."""
+    plane = plane_of(request)
+    day = ReconcileBody.parse(await read_object(request), plane.clock.now()).to_day()
+    await append_audit_record(request, "costs.reconcile", day.isoformat())
+    return json_reply(describe_bill(await plane.costs.reconcile(day)))
+
+
+@cost_router.get("/leftovers")
+async def leftovers(request: Request) -> Response:
+    """List everything that still costs money, the dearest first, with what could be done about it."""
+    return json_reply(describe_leftovers(await plane_of(request).costs.leftovers(caller_of(request))))
+
+
+@cost_router.get("/balance")
+async def balance(request: Request) -> Response:
+    """Return what is left on the account, and how long it lasts if nothing changes."""
+    return json_reply(describe_balance(await plane_of(request).costs.balance()))
+
+
+budget_router = APIRouter(prefix="/api/budgets", tags=["budgets"])
+
+
+@budget_router.get("")
+async def list_budgets(request: Request) -> Response:
+    """List the budgets by name, with what is spent of each."""
+    return json_reply(await plane_of(request).budgets.read.all())
+
+
+@budget_router.post("", status_code=201, openapi_extra=takes(BudgetBody))
+async def add(request: Request) -> Response:
+    """Make a budget. What its period has cost already counts."""
+    services = plane_of(request).budgets
+    wanted = BudgetBody.parse(await read_object(request)).to_request()
+    made = await services.add(wanted, acting_caller(request))
+    body = await services.read.shown(made)
+    return json_reply(body, status=201, headers={"Location": f"/api/budgets/{made.id}"})
+
+
+@budget_router.get("/{id_or_name}")
+async def show(id_or_name: str, request: Request) -> Response:
+    """Return one budget, by its id or name."""
+    return json_reply(await plane_of(request).budgets.read.one(id_or_name))
+
+
+@budget_router.patch("/{id_or_name}", openapi_extra=takes(BudgetChangeBody))
+async def change(id_or_name: str, request: Request) -> Response:
+    """Change a budget. One that is used up is free again as soon as its amount is raised enough."""
+    services = plane_of(request).budgets
+    values = BudgetChangeBody.parse(await read_object(request)).to_values()
+    return json_reply(
+        await services.read.shown(await services.change(id_or_name, values, acting_caller(request)))
+    )
+
+
+@budget_router.delete("/{id_or_name}")
+async def remove(id_or_name: str, request: Request) -> Response:
+    """Remove a budget. What it has ended stays ended."""
+    return json_reply(await plane_of(request).budgets.remove(id_or_name, acting_caller(request)))

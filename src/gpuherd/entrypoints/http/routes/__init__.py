@@ -1,1 +1,0 @@
-"""One module for each resource: parse, call one use case, render."""

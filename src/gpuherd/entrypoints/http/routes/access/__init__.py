@@ -1,1 +1,0 @@
-"""Keys, and the audit log."""

@@ -1,1 +1,0 @@
-"""The provider: what it offers, what it shows, and whether creates may go out."""

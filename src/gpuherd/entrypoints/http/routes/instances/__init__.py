@@ -1,1 +1,0 @@
-"""Instances: wishes, plans, operations, leases."""

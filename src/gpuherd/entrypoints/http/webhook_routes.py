@@ -1,0 +1,154 @@
+"""`/api/webhooks`: who hears of everything, what became of each delivery, and how to send it again."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.contract.codec.values import iso
+from gpuherd.contract.webhook import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.egress_policy import redact_query
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.openapi_document import takes
+from gpuherd.entrypoints.http_auth import (
+    acting_caller,
+    append_audit_record,
+    caller_of,
+    require_scope,
+)
+from gpuherd.entrypoints.list_queries import (
+    DELIVERY_LIST,
+    Query,
+    delivery_query,
+    described,
+)
+from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
+from gpuherd.entrypoints.use_case_access import WebhookServices, json_reply, plane_of
+from gpuherd.usecases.views.service_view import (
+    describe_deliveries,
+    describe_delivery,
+    describe_delivery_fully,
+    describe_endpoint,
+    describe_endpoint_with_secret,
+    describe_test_result,
+)
+
+router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
+
+
+def _webhooks(request: Request) -> WebhookServices:
+    return plane_of(request).webhooks
+
+
+@router.get("/endpoints")
+async def list_endpoints(request: Request) -> Response:
+    """List the endpoints, oldest first."""
+    manage = _webhooks(request).endpoints
+    listed = await manage.list_all()
+    found = tuple(describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in listed)
+    return json_reply(WebhookEndpoints(endpoints=found, total=len(found)))
+
+
+@router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
+async def add_endpoint(request: Request) -> Response:
+    """Create an endpoint. Its secret is shown in this reply only; `kind` says how events are written."""
+    wanted = EndpointBody.parse(await read_object(request), plane_of(request).targets)
+    manage, caller = _webhooks(request).endpoints, acting_caller(request)
+    made = await manage.add(
+        wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
+    )
+    headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
+    return _keyed_reply(made, status=201, headers=headers)
+
+
+@router.get("/endpoints/{endpoint_id}")
+async def show_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Return one endpoint."""
+    manage = _webhooks(request).endpoints
+    found = await manage.get(endpoint_id)
+    return json_reply(describe_endpoint(found, secret_known=manage.knows_secret(found)))
+
+
+@router.delete("/endpoints/{endpoint_id}")
+async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Remove an endpoint; its pending deliveries become dead letters."""
+    await _webhooks(request).endpoints.remove(endpoint_id, caller=acting_caller(request))
+    return json_reply(WebhookEndpointRemoved(id=endpoint_id, removed=True))
+
+
+@router.post("/endpoints/{endpoint_id}/rotate")
+async def rotate_secret(endpoint_id: str, request: Request) -> Response:
+    """Rotate the secret of an endpoint; for 24 hours the old one signs too."""
+    return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting_caller(request)))
+
+
+@router.post("/endpoints/{endpoint_id}/enable")
+async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Enable an endpoint again, for example after a 410."""
+    enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting_caller(request))
+    return json_reply(describe_endpoint(enabled))
+
+
+@router.get("/deliveries", openapi_extra=described(DELIVERY_LIST))
+async def list_deliveries(request: Request) -> Response:
+    """List deliveries, newest first. Filters: `state`, `instanceId`, `endpointId`, `type`."""
+    query = Query(request)
+    wanted = delivery_query(query, caller_of(request).owner)
+    query.only(DELIVERY_LIST)
+    query.done()
+    return json_reply(describe_deliveries(await _webhooks(request).deliveries(wanted)))
+
+
+@router.get("/deliveries/{delivery_id}")
+async def show_delivery(delivery_id: str, request: Request) -> Response:
+    """Return one delivery with its latest tries and its payload."""
+    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
+    return json_reply(describe_delivery_fully(found))
+
+
+@router.post("/deliveries/{delivery_id}/replay", status_code=202)
+async def replay_one(delivery_id: str, request: Request) -> Response:
+    """Replay one delivery: the same id and bytes, a new time and signature."""
+    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
+    await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
+    return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
+
+
+@router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
+async def replay_all(request: Request) -> Response:
+    """Replay all deliveries since a time that failed or are dead letters."""
+    wish = ReplayBody.parse(await read_object(request))
+    webhooks = _webhooks(request)
+    if wish.endpoint_id is not None:
+        await webhooks.endpoints.get(wish.endpoint_id)
+    await append_audit_record(
+        request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}"
+    )
+    count = await webhooks.replay.since(wish.since, wish.state, wish.endpoint_id)
+    return json_reply(ReplayedDeliveries(count=count), status=202)
+
+
+@router.post("/test", openapi_extra=takes(WebhookTestBody))
+async def test(request: Request) -> Response:
+    """Send one signed `webhook.test` now, and return the result."""
+    body = WebhookTestBody.parse(await read_object(request), plane_of(request).targets)
+    url, endpoint_id = body.url, body.endpoint_id
+    if endpoint_id:
+        # Endpoints are for admins, all about them.
+        require_scope(request, Scope.ADMIN)
+    await append_audit_record(request, "webhook.test", redact_query(url) if url else endpoint_id or "")
+    tester = _webhooks(request).test
+    caller = acting_caller(request)
+    tried = await tester.url(url, caller) if url else await tester.endpoint(endpoint_id or "", caller)
+    return json_reply(describe_test_result(tried))
+
+
+def _keyed_reply(
+    made: EndpointWithSecret, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    # No proxy and no browser shall keep a secret.
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    return json_reply(describe_endpoint_with_secret(made), status=status, headers=headers)

@@ -1,0 +1,305 @@
+"""The use cases that requests and pages reach, and plain replies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from structlog.typing import EventDict, WrappedLogger
+
+from gpuherd.contract.codec.model import Model
+from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.ports.clock_port import Clock, Ids
+from gpuherd.ports.replica_port import Replica
+from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
+from gpuherd.usecases.access.audit_requests import AnswerOnce, AuditTrail, ClaimRequest
+from gpuherd.usecases.access.manage_keys import ApiKeyCache, ManageKeys
+from gpuherd.usecases.access.manage_secrets import ManageSecrets, RotateSecrets
+from gpuherd.usecases.access.sign_in import Sessions
+from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
+from gpuherd.usecases.cloud.edit_templates import ManageRegistry, ManageTemplates
+from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
+from gpuherd.usecases.cloud.handle_orphan import (
+    AdoptOrphan,
+    FindOrphan,
+    ListOrphans,
+    OrderOrphan,
+)
+from gpuherd.usecases.cloud.manage_volumes import CreateVolume, DeleteVolume, ListVolumes
+from gpuherd.usecases.cloud.observe_cloud import SyncCloud
+from gpuherd.usecases.cloud.prewarm_images import CreatePrewarm, DeletePrewarm, ListPrewarms
+from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
+from gpuherd.usecases.events.manage_webhooks import (
+    KeyWebhookSecrets,
+    ListDeliveries,
+    ManageEndpoints,
+    ReplayWebhooks,
+    SendTestWebhook,
+)
+from gpuherd.usecases.events.stream_events import EventFeed, ReadEventHistory
+from gpuherd.usecases.instances.change_goal import ChangeGoal, ReplaceInstance
+from gpuherd.usecases.instances.change_lease import ChangeLease, NoteUse
+from gpuherd.usecases.instances.check_launch import JudgeValues
+from gpuherd.usecases.instances.explain_instance import ExplainInstance
+from gpuherd.usecases.instances.launch_instance import LaunchInstance
+from gpuherd.usecases.instances.list_comprehensive import ListComprehensive
+from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
+from gpuherd.usecases.instances.read_instance import (
+    AuthorizedLookup,
+    FindInstance,
+    ListInstances,
+    ReadHistory,
+    ReadInstance,
+)
+from gpuherd.usecases.instances.read_log import ReadLog
+from gpuherd.usecases.money.compare_bill import ReconcileDay
+from gpuherd.usecases.money.manage_budgets import (
+    AddBudget,
+    ChangeBudget,
+    ReadBudgets,
+    RemoveBudget,
+)
+from gpuherd.usecases.money.report_costs import (
+    ListLabelKeys,
+    ListLeftovers,
+    ReadBalance,
+    ReadHourlyNow,
+    ReportCosts,
+)
+from gpuherd.usecases.service.prune_records import ManageCaches
+from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
+from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
+from gpuherd.usecases.views.service_view import compact
+
+
+@dataclass(frozen=True)
+class WebhookServices:
+    """What the outside may ask about webhooks."""
+
+    endpoints: ManageEndpoints
+    deliveries: ListDeliveries
+    replay: ReplayWebhooks
+    test: SendTestWebhook
+    key_secrets: KeyWebhookSecrets
+
+
+@dataclass(frozen=True)
+class OrphanServices:
+    """What the outside may ask about machines that no instance has."""
+
+    list_open: ListOrphans
+    collect: CollectOrphans
+    find: FindOrphan
+    order: OrderOrphan
+    adopt: AdoptOrphan
+
+
+@dataclass(frozen=True)
+class KeyServices:
+    """What the outside may ask about keys, about what was done with them, and about requests made twice."""
+
+    key_cache: ApiKeyCache
+    manage: ManageKeys
+    audit: AuditTrail
+    claim_request: ClaimRequest
+    answer_once: AnswerOnce
+    sessions: Sessions
+
+
+@dataclass(frozen=True)
+class EventServices:
+    """What the outside may ask about what happened, and what happens."""
+
+    history: ReadEventHistory
+    feed: EventFeed
+
+
+@dataclass(frozen=True)
+class CostServices:
+    """What the outside may ask about money."""
+
+    report: ReportCosts
+    label_keys: ListLabelKeys
+    hourly_now: ReadHourlyNow
+    leftovers: ListLeftovers
+    balance: ReadBalance
+    reconcile: ReconcileDay
+
+
+@dataclass(frozen=True)
+class PlanServices:
+    """What the outside may ask about plans that are held."""
+
+    hold: HoldPlan
+    find: FindHeldPlan
+
+
+@dataclass(frozen=True)
+class BudgetServices:
+    """What the outside may ask about budgets."""
+
+    read: ReadBudgets
+    add: AddBudget
+    change: ChangeBudget
+    remove: RemoveBudget
+
+
+@dataclass(frozen=True)
+class VolumeServices:
+    """What the outside may ask about network volumes."""
+
+    list_all: ListVolumes
+    create: CreateVolume
+    delete: DeleteVolume
+
+
+@dataclass(frozen=True)
+class PrewarmServices:
+    """What the outside may ask about image prewarm."""
+
+    list_all: ListPrewarms
+    create: CreatePrewarm
+    delete: DeletePrewarm
+
+
+@dataclass(frozen=True)
+class ImageServices:
+    """What the outside may ask about what the account keeps for images."""
+
+    registry: ManageRegistry
+    templates: ManageTemplates
+
+
+@dataclass(frozen=True)
+class ShownSetting:
+    """A setting, fit for everybody's eyes."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Plane:
+    """What the outside may use of the inside."""
+
+    judge_values: JudgeValues
+    launch_instance: LaunchInstance
+    plan_launch: PlanLaunch
+    plans: PlanServices
+    explain_instance: ExplainInstance
+    find_instance: FindInstance
+    read_instance: ReadInstance
+    list_instances: ListInstances
+    list_comprehensive: ListComprehensive
+    sync_cloud: SyncCloud
+    manage_caches: ManageCaches
+    change_goal: ChangeGoal
+    replace_instance: ReplaceInstance
+    change_lease: ChangeLease
+    note_use: NoteUse
+    read_history: ReadHistory
+    read_log: ReadLog
+    read_jobs: ReadJobs
+    retry_job: RetryJob
+    creates: ManageCreates
+    account: AccountGuard
+    vanishing: VanishingBrake
+    health: ReadServiceHealth
+    overview: ReadOverview
+    webhooks: WebhookServices
+    orphans: OrphanServices
+    events: EventServices
+    costs: CostServices
+    budgets: BudgetServices
+    volumes: VolumeServices
+    images: ImageServices
+    prewarms: PrewarmServices
+    catalogue: CatalogueCache
+    targets: EgressPolicy
+    lookup: AuthorizedLookup
+    keys: KeyServices
+    secrets: ManageSecrets
+    rotate_secrets: RotateSecrets
+    clock: Clock
+    ids: Ids
+    meter: Meter
+    tracer: Tracer
+    metrics: MetricsPage
+    # False before everything runs and as soon as a shutdown begins.
+    is_ready: Callable[[], bool]
+    # Everyone on the same database; empty for one who has a file of his own.
+    replicas: Callable[[], Sequence[Replica]] = tuple
+    # The settings in force, without anything secret.
+    settings_shown: Callable[[], Sequence[ShownSetting]] = tuple
+
+
+JSON_TYPE = (b"content-type", b"application/json")
+
+
+class JsonReply(Response):
+    """A whole reply. The framework would look through the headers for those that are always here."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str] | None = None):
+        self.status_code, self.body, self.background = status, body, None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), JSON_TYPE]
+        if headers:
+            self.raw_headers += [
+                (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+            ]
+
+
+def json_reply(value: Model, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return one of the contract's objects as JSON."""
+    return JsonReply(compact(value), status, headers)
+
+
+def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Response:
+    """Return JSON that is encoded already."""
+    return JsonReply(body, 200, headers)
+
+
+def header(request: Request, name: bytes) -> bytes | None:
+    """Return the first header of this name, without the index that the framework would build for it."""
+    return dict(reversed(request.scope["headers"])).get(name)
+
+
+def plane_of(request: Request) -> Plane:
+    """Return the use cases that this application was built with."""
+    return cast(Plane, request.app.state.plane)
+
+
+# Anything else could forge a log line or a header, so it is replaced, not passed on.
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The ids of the request that is being answered."""
+
+    request_id: str
+    correlation_id: str
+    at: datetime
+
+
+current_request: ContextVar[RequestContext] = ContextVar("request")
+
+
+def add_request_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the ids of the request in the midst of which something is logged, as a processor of structlog."""
+    request = current_request.get(None)
+    if request is not None:
+        event.setdefault("request_id", request.request_id)
+        event.setdefault("correlation_id", request.correlation_id)
+    return event
+
+
+def sanitized_id(value: bytes) -> str | None:
+    """Return an id that a client sent, if it is harmless."""
+    return value.decode("ascii") if _SAFE_ID.fullmatch(value) else None

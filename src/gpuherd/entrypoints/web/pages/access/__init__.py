@@ -1,1 +1,0 @@
-"""Signing in, keys, and the audit log."""

@@ -1,1 +1,0 @@
-"""The provider: its offers, its machines, and whether creates may go out."""

@@ -1,1 +1,0 @@
-"""Instances: the list, one of them, and a new one."""

@@ -1,1 +1,0 @@
-"""Webhooks on their way, and the endpoints they go to."""

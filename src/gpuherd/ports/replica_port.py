@@ -1,0 +1,109 @@
+"""Replicas: leadership, registry, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from gpuherd.domain.audit import AuditRecord
+from gpuherd.resilience.circuit_breaker import SharedBreakerState
+from gpuherd.resilience.shared_rate_limit import Limit, ReturnedTokens, TokenLease
+
+
+class LeaderLeases(Protocol):
+    """Leases that one replica at a time may hold, each for a term that has to be renewed."""
+
+    async def acquire_or_renew(self, name: str, holder: str, term: timedelta) -> int | None:
+        """Acquire a lease that is free, or renew it; return its fencing token, None while another replica
+        holds it.
+
+        The fencing token grows whenever the lease changes hands, and not when it is renewed.
+        """
+        ...
+
+    async def force_acquire(self, name: str, holder: str, term: timedelta) -> int:
+        """Take a lease from its holder, and return its fencing token."""
+        ...
+
+    async def release(self, name: str, holder: str) -> None:
+        """Release a lease at once. Quiet when another replica holds it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One process on the common database."""
+
+    id: str
+    # all, api or worker
+    role: str
+    version: str
+    # The machine and process, for people.
+    place: str
+    started_at: datetime
+    seen_at: datetime
+
+
+class Replicas(Protocol):
+    """Who is there."""
+
+    async def heartbeat(self, replica: Replica, forget_before: datetime) -> Sequence[Replica]:
+        """Record a heartbeat, drop replicas that were not seen for long, and return all, oldest first."""
+        ...
+
+    async def deregister(self, replica_id: str) -> None:
+        """Deregister this replica."""
+        ...
+
+
+class SharedLimits(Protocol):
+    """Limits by name. Each begins full. `StoreUnavailable` lends nothing."""
+
+    async def lease(
+        self, name: str, limit: Limit, wanted: int, returned: ReturnedTokens | None = None
+    ) -> TokenLease:
+        """Lend tokens for `limit.lease_s`.
+
+        `returned` are those of an earlier loan that nobody will spend now.
+        """
+        ...
+
+    async def throttle(self, name: str, limit: Limit, pause_s: float) -> TokenLease:
+        """Note a refusal by the other side: half the rate for all, and nothing for `pause_s`."""
+        ...
+
+    async def look(self, name: str, limit: Limit) -> TokenLease:
+        """Tell how it stands, and lend nothing."""
+        ...
+
+
+class BreakerStore(Protocol):
+    """Where replicas tell each other whether calls are made at all."""
+
+    async def read(self) -> tuple[int, SharedBreakerState]:
+        """Return how it stands, and the number of the change that made it so: 0 if there was none ever."""
+        ...
+
+    async def write(self, shared_state: SharedBreakerState, number: int) -> bool:
+        """Make the change after that number; False if somebody else has made it."""
+        ...
+
+
+class Flags(Protocol):
+    """Single facts about the whole installation."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def first(self, *keys: str) -> str | None:
+        """Return the value of the first of these keys that has one, all from one look."""
+        ...
+
+    async def swap(
+        self, key: str, old: str | None, new: str | None, audit_record: AuditRecord | None = None
+    ) -> bool:
+        """Put `new` where `old` is (None: nothing), all at once; False if something else is there."""
+        ...
+
+    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

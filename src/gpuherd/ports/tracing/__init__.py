@@ -1,1 +1,0 @@
-"""What is needed to tell a tracing system how one rental went."""

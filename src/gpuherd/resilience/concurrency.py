@@ -1,0 +1,122 @@
+"""Bounded concurrency: a bulkhead, the first of several tasks, the end of one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+)
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+
+@dataclass(slots=True)
+class _KeyPermits:
+    permits: asyncio.Semaphore
+    users: int = 0
+
+
+class Bulkhead:
+    """`async with bulkhead(key):` waits for a seat; at most `total` are taken, and `per_key` by one key."""
+
+    def __init__(self, total: int, per_key: int) -> None:
+        if total < 1 or per_key < 1:
+            raise ValueError("total and per_key must be at least 1")
+        self._permits = asyncio.Semaphore(total)
+        self._per_key = per_key
+        self._by_key: dict[Hashable, _KeyPermits] = {}
+
+    @asynccontextmanager
+    async def __call__(self, key: Hashable) -> AsyncIterator[None]:
+        of_key = self._by_key.setdefault(key, _KeyPermits(asyncio.Semaphore(self._per_key)))
+        of_key.users += 1
+        try:
+            # The key's own seat first: who waits for a crowded key must not hold a seat of everyone's.
+            async with of_key.permits, self._permits:
+                yield
+        finally:
+            of_key.users -= 1
+            if not of_key.users:
+                del self._by_key[key]
+
+    def __len__(self) -> int:
+        """How many keys are remembered: those with someone inside or waiting."""
+        return len(self._by_key)
+
+
+T = TypeVar("T")
+
+
+async def first_of(*waits: Coroutine[Any, Any, T]) -> T:
+    """Return what the first to end gives, or raise what it raises; all others have ended by then.
+
+    Of several that end in the same moment the one that was named first counts.
+    """
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def end_task(task: asyncio.Task[Any] | None) -> None:
+    """Cancel the task and wait for its end; None, of what was not started, is fine."""
+    if task is not None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+# Returns every address of a name, or raises `OSError`.
+Lookup = Callable[[str], Awaitable[list[str]]]
+
+
+async def look_up(host: str) -> list[str]:
+    """Ask getaddrinfo: every A and AAAA answer, each once, in the system's order of preference."""
+    try:
+        return await run_in_daemon_thread(lambda: _addresses_of(host), "gpuherd-lookup")
+    except UnicodeError as error:
+        raise OSError("the name cannot be written in DNS") from error
+
+
+def _addresses_of(host: str) -> list[str]:
+    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
+
+
+async def run_in_daemon_thread(work: Callable[[], T], name: str = "gpuherd-aside") -> T:
+    """Return what `work` returns; who is tired of waiting just goes."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def deliver_result(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]  # None only where T allows it
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as caught:  # whoever waits gets it
+            error = caught
+        # When nobody waits any more, the loop may be gone.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(deliver_result, result, error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done

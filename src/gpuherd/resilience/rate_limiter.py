@@ -1,0 +1,174 @@
+"""A fair queue in front of a token bucket: urgent calls first, nobody starves the observer, and no call waits
+in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from enum import IntEnum
+
+from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.retry import RETRY_AFTER_CAP_S
+from gpuherd.resilience.shared_rate_limit import SharedLimiter
+from gpuherd.resilience.token_bucket import TokenBucket
+
+# Differences smaller than this come from floats, not from the queue.
+_EPSILON_S = 1e-6
+
+
+# While more urgent calls wait, the observer still gets one turn in so many.
+WATCH_EVERY = 4
+
+
+class Lane(IntEnum):
+    """Priority of a call: none goes while one waits in a lane before it, except for the share of `WATCH`."""
+
+    # Changes: create, start, stop, delete.
+    URGENT = 0
+    # Reads that a rental itself needs.
+    RENTAL = 1
+    # The observer's lists.
+    WATCH = 2
+    # What people ask.
+    BROWSE = 3
+
+
+class RateLimitExceeded(Exception):
+    """Your turn would come too late; `retry_after_s` says when it would have come."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"rate limited: the next turn is {retry_after_s:.1f} s away")
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    turn: asyncio.Future[None]
+    deadline: float
+
+
+class RateLimiter:
+    """`per_minute` calls in the long run and `burst` at once; `per_minute=0` sets no limit of our own.
+
+    One who waits can still be refused, when urgent calls or a pause push the turn past what it would wait;
+    where several processes share the turns, also when another one was faster.
+    """
+
+    def __init__(self, clock: Clock, per_minute: float = 300, burst: int = 60) -> None:
+        self._clock = clock
+        self._per_minute = per_minute
+        self._bucket: TokenBucket | SharedLimiter = TokenBucket(per_minute / 60, burst, clock.monotonic())
+        # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
+        self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
+        # So many turns in a row went to others while somebody waited in `WATCH`.
+        self._passed = 0
+        self._server: asyncio.Task[None] | None = None
+
+    def share_limit(self, shared: SharedLimiter) -> None:
+        """From now on, get turns from what this process shares with others."""
+        self._bucket = shared
+
+    async def acquire(self, lane: Lane, max_wait_s: float) -> None:
+        """Wait for a token; raise `RateLimitExceeded` as soon as it is sure to come after `max_wait_s`."""
+        now = self._clock.monotonic()
+        if not self._count(self._lanes[: lane + 1]) and self._bucket.take(now):
+            self._reject_overdue(now)
+            return
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), now + max_wait_s)
+        self._lanes[lane][waiter] = None
+        self._reject_overdue(now)
+        if not waiter.turn.done():
+            self._start_serving()
+        await self._wait_for_turn(waiter, lane)
+
+    def throttled(self, retry_after_s: float | None) -> None:
+        """Yield to a "too many": pause as long as it asks (300 s at most), then go on at half the rate."""
+        pause_s = min(max(0.0, retry_after_s or 0.0), RETRY_AFTER_CAP_S)
+        now = self._clock.monotonic()
+        self._bucket.throttle(now, pause_s)
+        self._reject_overdue(now)
+
+    @property
+    def rate_per_minute(self) -> float:
+        """The rate as it is now, after the other side's refusals; 0 when there is no limit."""
+        return self._per_minute * self._bucket.share(self._clock.monotonic())
+
+    @property
+    def waiting(self) -> int:
+        return self._count(self._lanes)
+
+    @staticmethod
+    def _count(lanes: tuple[dict[_Waiter, None], ...]) -> int:
+        return sum(map(len, lanes))
+
+    async def _wait_for_turn(self, waiter: _Waiter, lane: Lane) -> None:
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            self._lanes[lane].pop(waiter, None)
+            # Cancelled between being called and stepping forward: the turn goes to the next in line.
+            if not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self._bucket.give_back()
+                self._serve_ready()
+            self._stop_when_idle()
+            raise
+
+    def _reject_overdue(self, now: float) -> None:
+        """Turn away those whose turn would come, or has just moved, past their deadline."""
+        place, passed = 1, self._passed
+        queues = tuple(map(deque, self._lanes))
+        while (lane := _next_lane(queues, passed)) is not None:
+            waiter = queues[lane].popleft()
+            wait_s = self._bucket.wait_s(now, place)
+            if now + wait_s <= waiter.deadline + _EPSILON_S:
+                place, passed = place + 1, _passed_after(lane, queues, passed)
+                continue
+            del self._lanes[lane][waiter]
+            if not waiter.turn.done():
+                waiter.turn.set_exception(RateLimitExceeded(wait_s))
+        self._stop_when_idle()
+
+    def _serve_ready(self) -> None:
+        now = self._clock.monotonic()
+        while (lane := _next_lane(self._lanes, self._passed)) is not None:
+            waiter = next(iter(self._lanes[lane]))
+            # One who was cancelled but has not run since must not swallow a token.
+            if not waiter.turn.done():
+                if not self._bucket.take(now):
+                    return
+                waiter.turn.set_result(None)
+                self._passed = _passed_after(lane, self._lanes, self._passed)
+            del self._lanes[lane][waiter]
+
+    def _start_serving(self) -> None:
+        if self._server is None or self._server.done():
+            self._server = asyncio.get_running_loop().create_task(self._serve())
+
+    def _stop_when_idle(self) -> None:
+        if self._server is not None and not self.waiting:
+            self._server.cancel()
+            self._server = None
+
+    async def _serve(self) -> None:
+        while self.waiting:
+            await self._clock.sleep(self._bucket.wait_s(self._clock.monotonic()))
+            if isinstance(self._bucket, SharedLimiter):
+                await self._bucket.fetch_or_pause(self.waiting)
+                # Only now it is known what the others have left, and it may have taken a while to hear of it.
+                self._reject_overdue(self._clock.monotonic())
+            self._serve_ready()
+
+
+def _next_lane(lanes: Sequence[Sized], passed: int) -> Lane | None:
+    """Return whose turn it is: that of the first lane where somebody waits, or `WATCH` in its share."""
+    if lanes[Lane.WATCH] and passed + 1 >= WATCH_EVERY:
+        return Lane.WATCH
+    return next((lane for lane in Lane if lanes[lane]), None)
+
+
+def _passed_after(lane: Lane, lanes: Sequence[Sized], passed: int) -> int:
+    """Return how often `WATCH` was passed over in a row, once this lane has had its turn."""
+    return passed + 1 if lane < Lane.WATCH and lanes[Lane.WATCH] else 0

@@ -1,1 +1,0 @@
-"""What is done with budgets: decide them, tell of them, and end what they do not hold."""

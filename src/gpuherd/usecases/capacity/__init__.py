@@ -1,1 +1,0 @@
-"""The line of those who wait for capacity."""

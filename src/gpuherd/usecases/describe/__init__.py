@@ -1,1 +1,0 @@
-"""The public shapes of what we know."""

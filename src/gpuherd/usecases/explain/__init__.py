@@ -1,1 +1,0 @@
-"""Why an instance is as it is."""

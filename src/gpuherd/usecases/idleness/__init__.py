@@ -1,1 +1,0 @@
-"""Idleness: who watches the use of instances, and what keeps wrong metrics from ending many at once."""

@@ -1,1 +1,0 @@
-"""What the account keeps for images: registry credentials, templates."""

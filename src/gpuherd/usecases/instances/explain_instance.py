@@ -1,0 +1,195 @@
+"""Tell why: the whole record of how an instance came to be what it is, or why it is not ready yet."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gpuherd.contract import why as shown
+from gpuherd.domain.cloud.capacity_line import PlaceInLine
+from gpuherd.domain.instance import instance_event
+from gpuherd.domain.instance.instance import Instance, WaitingFor
+from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.instance_state import awaits_health, given_up_at
+from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.domain.job import JobStatus
+from gpuherd.ports.instance_port import Instances
+from gpuherd.ports.job_port import JobQuery, Jobs
+from gpuherd.usecases.instances.tell_timeline import (
+    Sentence,
+    WaitExplanation,
+    advice_for,
+    explain_waiting,
+    story_of,
+)
+from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, reconcile_job_kind
+from gpuherd.usecases.views.instance_view import describe_failure, describe_health, describe_place
+
+
+@dataclass(frozen=True)
+class ExplainInstance:
+    """The use case."""
+
+    instances: Instances
+    jobs: Jobs
+    # The place of one who waits for capacity.
+    place_of: Callable[[Instance], Awaitable[PlaceInLine | None]]
+
+    async def __call__(self, it: Instance) -> shown.Why:
+        """Return everything that was considered, tried and waited for, and the story of it."""
+        events = await self.instances.events(it.id)
+        attempts = await self.instances.attempts(it.id)
+        waiting = explain_waiting(it, events, attempts)
+        place = None if waiting is None else await self.place_of(it)
+        next_try_at = None if waiting is None or place else await self._next_try_at(it)
+        return shown.Why(
+            instance_id=it.id,
+            name=it.name,
+            status=it.status.value,
+            status_reason=it.reason,
+            usable=it.usable,
+            last_error=describe_failure(it.last_error),
+            advice=advice_for(it, waiting),
+            story=tuple(map(_describe_sentence, story_of(it, events, attempts))),
+            waits=None if waiting is None else _describe_wait(waiting, it, next_try_at, place),
+            phases=phases(events),
+            considered=considered(events),
+            attempts=tuple(map(describe_attempt, attempts)),
+            health=None if it.health_check is None else describe_health(it.health_check, it.health),
+            lineage=describe_lineage(await self.lineage_of(it)),
+        )
+
+    async def lineage_of(self, it: Instance) -> tuple[Instance, ...]:
+        """Return all that take over from one another with this one; none where it is alone."""
+        return () if it.chain is None else await self.instances.of_lineage(it.chain.lineage)
+
+    async def _next_try_at(self, it: Instance) -> datetime | None:
+        """Return when the instance's next pass is; None while one is under way."""
+        # By its kind: there may be more webhooks waiting than a page holds.
+        kind = CHECK_HEALTH if awaits_health(it) else reconcile_job_kind(it)
+        turns = JobQuery(kind=kind, instance_id=it.id, status=JobStatus.PENDING, limit=1)
+        return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
+
+
+def describe_lineage(members: Sequence[Instance]) -> tuple[shown.LineageMember, ...]:
+    """Return the instances of a lineage, each with why it took over."""
+    heirs = [it.chain.heir for it in members if it.chain is not None and it.chain.heir is not None]
+    reasons = {heir.id: heir.why.value for heir in heirs}
+    return tuple(
+        shown.LineageMember(
+            instance_id=it.id,
+            link=it.chain.link,
+            status=it.status.value,
+            usable=it.usable,
+            region=it.rental.region if it.rental else None,
+            made_for=reasons.get(it.id),
+            created_at=it.created_at,
+            ready_at=it.ready_at,
+            stopped_at=it.stopped_at,
+        )
+        for it in members
+        if it.chain is not None
+    )
+
+
+def phases(events: Sequence[Event]) -> tuple[shown.StatusPhase, ...]:
+    """Return each status with the time that it lasted; None for the last one, which lasts."""
+    begun = [it for it in events if it.after]
+    ends = [it.at for it in begun[1:]] + [None]
+    return tuple(
+        shown.StatusPhase(
+            status=it.after, at=it.at, seconds=None if end is None else (end - it.at).total_seconds()
+        )
+        for it, end in zip(begun, ends, strict=True)
+    )
+
+
+def considered(events: Sequence[Event]) -> tuple[shown.Considered, ...]:
+    """Return each round in which offers were weighed; equal rounds in a row are one, with their number."""
+    rounds: list[shown.Considered] = []
+    for event in events:
+        if not _is_round(event):
+            continue
+        weighed = _weighed(event)
+        last = rounds[-1] if rounds else None
+        if last and _outcome(last) == _outcome(weighed):
+            rounds[-1] = replace(last, rounds=last.rounds + 1, last_at=event.at)
+        else:
+            rounds.append(weighed)
+    return tuple(rounds)
+
+
+def _outcome(it: shown.Considered) -> tuple[object, ...]:
+    return it.ranked, it.refused, it.regions_without_offer
+
+
+def _is_round(event: Event) -> bool:
+    waits = event.type == instance_event.WAITING and event.details.get("for") == WaitingFor.CAPACITY
+    return event.type == instance_event.PLANNED or waits
+
+
+def _weighed(event: Event) -> shown.Considered:
+    ranked, refused = event.details.get("accepted") or [], event.details.get("refused") or []
+    return shown.Considered(
+        at=event.at,
+        rounds=1,
+        last_at=event.at,
+        ranked=tuple(
+            shown.RankedOffer.of({"rank": rank, **offer}) for rank, offer in enumerate(ranked, start=1)
+        ),
+        refused=tuple(map(_rejected, refused)),
+        # Of each, only the first are on record.
+        ranked_total=event.details.get("acceptedTotal", len(ranked)),
+        refused_total=event.details.get("refusedTotal", len(refused)),
+        regions_without_offer=tuple(
+            map(shown.RegionWithoutOffer.of, event.details.get("regionsWithoutOffer") or [])
+        ),
+    )
+
+
+def _rejected(offer: Mapping[str, Any]) -> shown.RejectedOffer | shown.UnpricedOffer:
+    return shown.RejectedOffer.of(offer) if "hourlyPrice" in offer else shown.UnpricedOffer.of(offer)
+
+
+def describe_attempt(it: Attempt) -> shown.Attempt:
+    """Return one create call and what became of it."""
+    return shown.Attempt(
+        n=it.n,
+        tag=it.tag,
+        state=it.state.value,
+        product_id=it.product_id,
+        product_name=it.product_name,
+        region=it.region,
+        gpu_hourly_price=it.gpu_hourly_usd,
+        sent_at=it.sent_at,
+        closed_at=it.closed_at,
+        cloud_instance_id=it.cloud_id,
+        error=shown.AttemptError(code=it.error_code, message=it.error) if it.error_code else None,
+    )
+
+
+def _describe_sentence(it: Sentence) -> shown.Sentence:
+    return shown.Sentence(at=it.at, text=it.text, times=it.times, last_at=it.last_at)
+
+
+def _describe_wait(
+    it: WaitExplanation, instance: Instance, next_try_at: datetime | None, place: PlaceInLine | None
+) -> shown.Waiting:
+    in_line = describe_place(place)
+    if place is None:
+        in_line["next_try_at"] = next_try_at
+    return shown.Waiting(
+        what=it.what,
+        sentence=it.sentence,
+        since=it.since,
+        until=it.until,
+        deadline=given_up_at(instance),
+        **in_line,
+    )

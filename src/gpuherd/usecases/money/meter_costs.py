@@ -1,0 +1,352 @@
+"""Prepare a list for the meters, and meter volumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import structlog
+
+from gpuherd.domain.clock_reading import ClockReading, find_seam
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.network_volume import VolumeLook, read_volumes, subject_of_volume
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
+from gpuherd.domain.errors import CloudError, StaleWrite, StoreUnavailable
+from gpuherd.domain.instance.rent_attempt import machine_tag, owner_tag
+from gpuherd.domain.money.bill import StorageVolume
+from gpuherd.domain.money.meter import GPU_PAID, Metering, MeterState
+from gpuherd.domain.money.meter_reading import (
+    NO_RATE,
+    ListTimes,
+    PriceKey,
+    Tariff,
+)
+from gpuherd.domain.money.usage_span import CostKind
+from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.costs_port import Costs, ProviderBilling
+from gpuherd.ports.observation_port import Observations
+from gpuherd.ports.replica_port import Flags
+from gpuherd.usecases.cloud.read_catalogue import CatalogueCache, price_list
+from gpuherd.usecases.service.leader_election import Leadership
+
+log = structlog.get_logger()
+BOOTING_OR_PAID = GPU_PAID | {Phase.CREATING}
+
+
+# No list takes longer.
+LIST_TIME_MAX = timedelta(minutes=5)
+
+
+# So many machines of before the meter are metered with one list, the others with the next ones: all at once
+# they held the store, and the leadership did not last that long.
+FIRST_LOOKS_MAX = 2_000
+
+
+BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass
+class ReadTariff:
+    """Today's prices: asked for only where a machine has no price that was agreed."""
+
+    catalogue: CatalogueCache
+    # What was ever told: an old price is better than none.
+    _known: dict[PriceKey, Decimal] = field(default_factory=dict, init=False)
+
+    async def __call__(self, is_needed: bool) -> Tariff:
+        if is_needed:
+            self._known |= (await price_list(self.catalogue)).prices
+        return Tariff(self._known, self.catalogue.disk)
+
+
+@dataclass(kw_only=True)
+class PrepareMetering:
+    """What the meters remember from list to list; it is read from the store whenever the observer reads."""
+
+    observations: Observations
+    clock: Clock
+    # Of the host: by this and the time since, a step of the wall clock is seen across a restart.
+    boot_id: str
+    # Machines with a tag of ours have a price that was agreed.
+    installation: str
+    tariff: Callable[[bool], Awaitable[Tariff]]
+    _state: MeterState = field(default_factory=MeterState, init=False)
+    # Whether the state may have changed with the last list.
+    _is_stale: bool = field(default=True, init=False)
+    _previous: ListRecord | None = field(default=None, init=False)
+    # When that one was made, if the clock was set in the middle of it.
+    _straddles: ListTimes | None = field(default=None, init=False)
+    # The last list that something vouched for.
+    _vouched: ListRecord | None = field(default=None, init=False)
+    _last: ClockReading | None = field(default=None, init=False)
+    # What was there before the meter was, and has not been listed since.
+    _unmetered: set[str] = field(default_factory=set, init=False)
+    # What is not listed, and does not count as missing because the clock was set back.
+    _overlooked: set[str] = field(default_factory=set, init=False)
+    # When anything was last seen to change, by a clock that may have been ahead.
+    _newest: datetime = field(default=BEGINNING, init=False)
+
+    def forget(self) -> None:
+        """Begin anew as at a start, because the store has lost something."""
+        self._is_stale = True
+
+    async def load(self, known: Mapping[str, ObservedMachine]) -> None:
+        """Read what the store knows about the meters."""
+        self._is_stale = True
+        self._straddles = None
+        self._overlooked = set()
+        self._previous = await self.observations.last_believable_list()
+        self._vouched = await self.observations.last_vouched_list()
+        last = await self.observations.last_list()
+        self._last = None if last is None else last.reading
+        unmetered = await self.observations.unmetered()
+        # What costs something of which there is no span: an older version has seen it last.
+        self._unmetered = {it for it in unmetered if it in known and known[it].machine.phase in GPU_PAID}
+        self._newest = max((it.changed_at for it in known.values()), default=BEGINNING)
+
+    def read_clocks(self) -> ClockReading:
+        return ClockReading(
+            self.clock.now(), timedelta(seconds=round(self.clock.boottime(), 6)), self.boot_id
+        )
+
+    async def prepare(
+        self,
+        known: Mapping[str, ObservedMachine],
+        listing: Listing | None,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        took: timedelta,
+    ) -> Metering | None:
+        """Return what the meters need to know about a list that took so long; None if nothing has moved.
+
+        Without a `listing`, because it is of somebody else's account, that is only whether the clock was set.
+        """
+        if self._is_stale:
+            self._state = await self.observations.meter_state()
+            self._is_stale = False
+        state, reading = self._state, record.reading
+        if reading is None:
+            return None
+        seam = find_seam(self._last, reading)
+        is_vouched = record.witness is Witness.SEEN
+        this = ListTimes(record.started_at, record.finished_at, is_vouched)
+        if seam is not None:
+            log.warning("meter.clock_step", seconds=round(seam.step.total_seconds(), 3))
+            this = ListTimes(reading.at - took, reading.at, is_vouched)
+        is_priced = listing is None or not (state.unpriced or self._needs_prices(known, changed))
+        tariff = await self.tariff(not is_priced)
+        also: tuple[ObservedMachine, ...] = ()
+        if listing is not None:
+            also = tuple(self._also(state, known, listing, record, changed, tariff))
+        if not changed and not also and seam is None:
+            return None
+        first_look = frozenset[str]()
+        if self._unmetered:
+            listed = {it.machine.cloud_id for it in (*changed, *also) if it.missing_since is None}
+            # guard: what ran before the ledger is metered from the first look
+            first_look = frozenset(self._unmetered & listed)
+        return Metering(
+            before=known,
+            previous=self._previous_times(reading),
+            vouched_at=None if self._vouched is None else _times_by(reading, self._vouched).started_at,
+            this=this,
+            tariff=tariff,
+            seam=seam,
+            seams=state.seams,
+            also=also,
+            first_look=first_look,
+            reading=reading,
+        )
+
+    def note_recorded(
+        self, record: ListRecord, changed: Sequence[ObservedMachine], metering: Metering | None
+    ) -> None:
+        """Remember a list that was written down."""
+        if record.reading is not None:
+            self._last = record.reading
+        if record.believable:
+            self._previous = record
+            self._straddles = None if metering is None or metering.seam is None else metering.this
+            if record.witness is Witness.SEEN:
+                self._vouched = record
+        if metering is None:
+            return
+        self._unmetered.difference_update(it.machine.cloud_id for it in (*changed, *metering.also))
+        self._overlooked.update(
+            it.machine.cloud_id
+            for it in metering.also
+            if it.missing_since is not None and metering.before[it.machine.cloud_id].missing_since is None
+        )
+        self._newest = max([self._newest, *(it.changed_at for it in changed)])
+        self._is_stale = True
+
+    def _previous_times(self, reading: ClockReading) -> ListTimes | None:
+        """Return when the last believable list was made, by the clock as it is now."""
+        return None if self._previous is None else _times_by(reading, self._previous, self._straddles)
+
+    def _also(
+        self,
+        state: MeterState,
+        known: Mapping[str, ObservedMachine],
+        listing: Listing,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        tariff: Tariff,
+    ) -> Iterator[ObservedMachine]:
+        """Yield the machines whose meter is to be read although nothing of them has changed."""
+        overlooks = record.believable and record.started_at <= self._newest
+        if not self._unmetered and not state.unclear and not state.unpriced and not overlooks:
+            return
+        listed = {it.cloud_id for it in listing.machines}
+        self._overlooked -= listed
+        changed_ids = {it.machine.cloud_id for it in changed}
+        first_looks = 0
+        for cloud_id, it in known.items():
+            if cloud_id in changed_ids:
+                continue
+            # guard: a machine is not taken for seen by a list that does not show it, to give it its price
+            if it.missing_since is None and cloud_id not in listed:
+                # It was not seen, whatever else is to be read of it. After the clock was set back it does not
+                # count as missing yet. Once: what was unclear before about its GPUs says nothing of its disk.
+                # guard: what is overlooked after a step of the clock is put in doubt, disk and GPUs
+                if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
+                    yield replace(it, missing_since=record.finished_at, missing_lists=1)
+            elif cloud_id in state.unpriced and tariff.gpu_rate(it.machine, None) is not NO_RATE:
+                yield it
+            elif it.missing_since is not None:
+                continue
+            elif cloud_id in self._unmetered:
+                first_looks += 1
+                if first_looks <= FIRST_LOOKS_MAX:
+                    yield it
+            elif cloud_id in state.unclear and it.machine.phase is not Phase.UNKNOWN:
+                yield it
+
+    def _needs_prices(self, known: Mapping[str, ObservedMachine], changed: Sequence[ObservedMachine]) -> bool:
+        """Tell whether a machine has no price that was agreed: it is not ours, or was started again."""
+        for it in changed:
+            before = known.get(it.machine.cloud_id)
+            if before is None:
+                if not self._is_ours(it.machine):
+                    return True
+            # guard: a machine that is not ours has its price as soon as it costs something
+            elif it.machine.phase in GPU_PAID and (
+                before.machine.phase not in BOOTING_OR_PAID
+                or _has_other_ports(before.machine, it.machine)
+                or (_begins_to_cost(before, it) and not self._is_ours(it.machine))
+            ):
+                return True
+        return False
+
+    def _is_ours(self, machine: Machine) -> bool:
+        owner = owner_tag(machine)
+        return owner is not None and owner.installation == self.installation
+
+
+def _times_by(reading: ClockReading, it: ListRecord, straddles: ListTimes | None = None) -> ListTimes:
+    """Return when a list was made, by the clock as it is now."""
+    step = timedelta(0) if it.reading is None else it.reading.step_to(reading)
+    times = straddles or ListTimes(it.started_at, it.finished_at)
+    # A list in the middle of which the clock was set back, as a process before this one has left it.
+    started_at = min(times.started_at, times.finished_at)
+    if times.started_at > times.finished_at:
+        started_at -= LIST_TIME_MAX
+    return ListTimes(started_at + step, times.finished_at + step, it.witness is Witness.SEEN)
+
+
+def _begins_to_cost(before: ObservedMachine, after: ObservedMachine) -> bool:
+    """Tell whether a machine that is paid for now was not, was taken for gone, or was another one."""
+    is_other = machine_tag(before.machine) != machine_tag(after.machine)
+    return before.machine.phase not in GPU_PAID or before.missing_since is not None or is_other
+
+
+def _has_other_ports(before: Machine, after: Machine) -> bool:
+    return bool(before.ports and after.ports) and before.ports != after.ports
+
+
+VOLUMES_LOOKED_AT = "volumes_looked_at"
+
+
+# Clocks are kept right by smaller steps than this.
+STEP_MIN = timedelta(seconds=2)
+
+
+@dataclass
+class MeterVolumes:
+    """Runs every few minutes, at the leader; `costs` refuses what another one writes."""
+
+    billing: ProviderBilling
+    costs: Costs
+    flags: Flags
+    clock: Clock
+    leadership: Leadership
+    # By the wall clock, and since the boot of the host.
+    _last: tuple[datetime, float] | None = field(default=None, init=False)
+    # Each look is compared with the one before.
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def __call__(self) -> None:
+        """Look at all volumes."""
+        await self._look()
+
+    async def look_now(self, *, there: str = "", gone: str = "") -> None:
+        """Look because we make or remove a volume, where we lead. The next usual look makes up for a failure.
+
+        A list that does not show yet what we have just done says nothing.
+        """
+        if not self.leadership.is_leader():
+            return
+        try:
+            await self._look(there, gone)
+        except (StaleWrite, StoreUnavailable) as error:
+            log.info("costs.volumes_not_written", code=error.code)
+
+    async def _look(self, there: str = "", gone: str = "") -> None:
+        async with self._looking:
+            started_at, boottime = self.clock.now(), self.clock.boottime()
+            try:
+                listed = await self.billing.list_volumes()
+            except CloudError as error:
+                log.info("costs.volumes_unavailable", code=error.code)
+                return
+            ids = {it.volume_id for it in listed}
+            if gone not in ids and (not there or there in ids):
+                await self._record(listed, started_at, boottime)
+
+    async def _record(self, listed: Sequence[StorageVolume], started_at: datetime, boottime: float) -> None:
+        """Write down what a look has shown."""
+        finished_at = self.clock.now()
+        spans = await self.costs.open_spans(kind=CostKind.VOLUME)
+        going_on = {it.span.cloud_id: it for it in spans}
+        said = await self.flags.get(VOLUMES_LOOKED_AT)
+        previous = datetime.fromisoformat(said) if said else None
+        step = self._step(previous, started_at, boottime)
+        look = VolumeLook(previous, started_at, finished_at, step)
+        changed = read_volumes({key: it.span for key, it in going_on.items()}, listed, look)
+        volumes = {it.volume_id: it for it in listed}
+        subjects = {
+            it.cloud_id: going_on[it.cloud_id].subject
+            if it.cloud_id in going_on
+            else subject_of_volume(it.cloud_id, volumes.get(it.cloud_id), finished_at)
+            for it in changed
+        }
+        await self.costs.write(changed, subjects, finished_at)
+        # Last: should this be lost, the next edges are wider, and still true.
+        await self.flags.put(VOLUMES_LOOKED_AT, started_at.isoformat())
+        self._last = (started_at, boottime)
+
+    def _step(self, previous: datetime | None, now: datetime, boottime: float) -> timedelta:
+        """Return by how much the wall clock was set since our own last look; a restart cannot tell."""
+        if self._last is None or self._last[0] != previous:
+            return timedelta(0)
+        step = (now - self._last[0]) - timedelta(seconds=boottime - self._last[1])
+        return step if abs(step) >= STEP_MIN else timedelta(0)

@@ -1,1 +1,0 @@
-"""Machines that no instance has: judged, collected, adopted."""

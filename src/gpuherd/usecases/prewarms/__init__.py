@@ -1,1 +1,0 @@
-"""Image prewarm: which tasks there are, one more, one less."""

@@ -1,1 +1,0 @@
-"""The health of the application: rounds of probes, and the job that makes them."""

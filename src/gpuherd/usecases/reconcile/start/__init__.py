@@ -1,1 +1,0 @@
-"""A machine that stands still, or shall begin anew, is brought up: starts and restarts."""

@@ -1,1 +1,0 @@
-"""Secrets: what is kept sealed, and opened only for a create call."""

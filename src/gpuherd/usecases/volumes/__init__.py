@@ -1,1 +1,0 @@
-"""Network volumes: which there are, one more, one less."""

@@ -1,1 +1,0 @@
-"""Endpoints and deliveries."""
