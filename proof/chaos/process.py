@@ -154,7 +154,6 @@ class Process(Herd):
         observations.on_list_kept = self.environment.on_list_kept
         self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
-        self.queue = self._crashable(self._queue, "queue")
         flags = self._crashable(MemoryFlags(tables), "flags")
         account = self.environment.account
         budgets = MemoryBudgets(tables, clock)
@@ -184,8 +183,9 @@ class Process(Herd):
     def _crashable(self, port: Any, name: str) -> Any:
         return CrashablePort(port, name, self.crash_injector)
 
-    def _recover(self) -> None:
-        self._queue.recover()
+    def _open_queue(self) -> Any:
+        self._guarded_queue = self._crashable(self._queue, "queue")
+        return self._guarded_queue
 
     def begin(self) -> None:
         """Begin to work."""
@@ -247,9 +247,9 @@ class Process(Herd):
         try:
             outcome = await self.run_job(row.job_id)
             if isinstance(outcome, Done):
-                await self.queue.done(row)
+                await self._guarded_queue.done(row)
             else:
-                await self.queue.put_back(row, outcome.delay)
+                await self._guarded_queue.put_back(row, outcome.delay)
         finally:
             self._running -= 1
             self._woken.set()

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from tests.usecases.conftest import clock, herd, herd_kind, look_every, world  # noqa: F401
+from tests.usecases.conftest import clock, herd, look_every, world  # noqa: F401
 
 
 @pytest.fixture

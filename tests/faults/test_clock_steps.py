@@ -15,13 +15,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 CREATES = ApiEndpoint.CREATE.value
 HOUR_S = 3600.0
@@ -60,7 +53,7 @@ async def test_f19_a_rental_under_way_ends_as_if_nothing_had_happened(
 async def test_f19_a_deadline_comes_after_the_time_that_was_promised(
     tmp_path: Path, world: World, clock: FakeClock, jump_s: float
 ) -> None:
-    herd = MemoryHerd(tmp_path / "short.db", world, clock, max_wait=timedelta(minutes=3))
+    herd = Herd(tmp_path / "short.db", world, clock, max_wait=timedelta(minutes=3))
     world.faults.add(Fault(FaultKind.SLOW_PULL))
     instance = await herd.launch()
     await herd.run_for(timedelta(minutes=1))

@@ -17,13 +17,6 @@ from gpuherd.simulator.catalogue import Product
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.herd import PRODUCT, Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 CREATES = ApiEndpoint.CREATE.value
 

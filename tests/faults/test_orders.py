@@ -20,13 +20,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 CREATES, STARTS, STOPS = ApiEndpoint.CREATE.value, ApiEndpoint.START.value, ApiEndpoint.STOP.value
 HOOK = "http://example.com/hook"

@@ -20,7 +20,7 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.herd import MemoryHerd
+from tests.support.herd import Herd
 
 STORM = timedelta(minutes=30)
 THRESHOLD = 10
@@ -42,7 +42,7 @@ class Door:
             breaker=self.breaker,
         )
         self.cloud = NovitaCloud(transport, clock=clock)
-        self.herd = MemoryHerd(path, world, clock, cloud=self.cloud, max_wait=timedelta(hours=2))
+        self.herd = Herd(path, world, clock, cloud=self.cloud, max_wait=timedelta(hours=2))
 
 
 @pytest.fixture

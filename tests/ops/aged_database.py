@@ -22,7 +22,7 @@ from gpuherd.domain.api_key import ADMIN, Scope
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.access.manage_keys import KeyRequest
 from tests.support.fake_clock import START, FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import FileHerd
 
 REJECTING_HOOK = "https://deaf.example.com/hook"
 HOOK = "https://hook.example.com/hook"
@@ -31,7 +31,7 @@ HOOK = "https://hook.example.com/hook"
 async def make_aged_database(path: Path) -> None:
     """Make the database at `path`, as a process leaves it that was killed in the middle of its work."""
     clock = FakeClock(auto=True)
-    herd = Herd(path, World(clock, random.Random(7)), clock, look_every=timedelta(seconds=5))
+    herd = FileHerd(path, World(clock, random.Random(7)), clock, look_every=timedelta(seconds=5))
     herd.receiver.accepts = lambda url: url != REJECTING_HOOK
     for name, url in (("usable", HOOK), ("stopped", REJECTING_HOOK), ("gone", HOOK)):
         await herd.settle(await herd.launch(name, webhook_url=url))

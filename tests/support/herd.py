@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -24,9 +25,6 @@ import sqlalchemy as sa
 from gpuherd.adapters.prometheus_metrics import MeteredLeases, MetricSources, PrometheusMeter, PrometheusPage
 from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.adapters.sql import rental_tables
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.service_tables import job
 from gpuherd.adapters.stores.access_store import (
     SqlApiKeys,
     SqlIdempotencyStore,
@@ -57,7 +55,6 @@ from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.domain.instance.plan import Plan
-from gpuherd.domain.job import Done
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret, KeyRing, WebhookEndpoint
 from gpuherd.ports.clock_port import Clock, Ids
@@ -78,23 +75,20 @@ from gpuherd.usecases.service.leader_election import StoreHistory
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
+from tests.support.sql.herd_queue import HerdQueue, QueuedJob
 from tests.support.sql.inline_database import InlineDatabase
+from tests.support.sql.memory_database import MemoryDatabase
 
 PRODUCT = "RTX 4090 24GB"
 TEMPLATE = "101"
 OBSERVE = timedelta(seconds=2)
 SWEEP = timedelta(seconds=5)
+# A sweep that can find nothing is left out for so long.
+LEAP = timedelta(seconds=30)
 COLLECT = timedelta(seconds=10)
 ADMIN_KEY = Secret("ghk_a_key_that_only_tests_know")
 SECRETS_KEY = Secret("ghs_a_key_that_seals_what_tests_ask_for")
 ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
-DUE = PreparedStatement(
-    sa.select(queue)
-    .where(queue.c.execute_after <= sa.bindparam("now", type_=queue.c.execute_after.type))
-    .order_by(queue.c.priority.desc(), queue.c.id)
-    .limit(1)
-)
-NEXT_DUE = PreparedStatement(sa.select(sa.func.min(queue.c.execute_after)))
 RULES = RegionRules("CN-HK-01", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
 
 
@@ -233,8 +227,8 @@ class Herd:
     tables = SimpleNamespace(metadata=rental_tables.metadata, **rental_tables.metadata.tables)
     wish = LaunchSpec(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
-    new_database: Callable[[Path], InlineDatabase] = InlineDatabase
-    database: InlineDatabase
+    new_database: Callable[[Path], MemoryDatabase | InlineDatabase] = MemoryDatabase
+    database: MemoryDatabase | InlineDatabase
 
     def __init__(
         self,
@@ -311,8 +305,12 @@ class Herd:
             lookup_budget_s=30.0,
         )
         self._hold(assemble(self.ports, self.values))
-        self._look_at = self._sweep_at = self._collect_at = clock.now()
-        self._recover()
+        self._look_at = self._sweep_at = self._collect_at = self._leap_until = clock.now()
+        # Commits of lists, and how many others the last sweep has seen.
+        self._quiet_commits, self._swept_changes = 0, -1
+        self._swept_boot_at = self._boot_at()
+        self.queue = self._open_queue()
+        self.queue.recover()
 
     def _hold(self, parts: Parts) -> None:
         """Name what tests do and see. Only this method knows how use cases are built."""
@@ -522,6 +520,9 @@ class Herd:
             metered_costs=SqlCosts(database),
         )
 
+    def _open_queue(self) -> HerdQueue:
+        return HerdQueue(self.database, self.clock)
+
     def _installation(self, flags: Any) -> str:
         return flags.ensure("installation", f"{self.rng.getrandbits(32):08x}")
 
@@ -544,7 +545,7 @@ class Herd:
         while self.clock.now() < end:
             await self.run_for(self._look_every)
             current = await self.get(instance.id)
-            if current.settled and not self._due(self.clock.now()):
+            if current.settled and self.queue.due() is None:
                 return current
         raise AssertionError(f"not settled after {limit}: {await self.get(instance.id)}")
 
@@ -552,30 +553,53 @@ class Herd:
         """Do all that falls due while `span` passes."""
         end = self.clock.now() + span
         while True:
+            seen_commits = self.database.commits
             if self.clock.now() >= self._look_at:
                 self._look_at = self.clock.now() + self._look_every
                 await self.observe()
+            # A list that shows what is known already is written down, and changes nothing.
+            self._quiet_commits += self.database.commits - seen_commits
             if self.clock.now() >= self._collect_at:
                 self._collect_at = self.clock.now() + COLLECT
                 await self.collect()
             if self.clock.now() >= self._sweep_at:
                 self._sweep_at = self.clock.now() + SWEEP
-                await self.watch_clock()
-                await self.sweep()
-                await self.watch_use()
-                await self.review_budgets()
-                await self.watch_capacity()
-            while due := self._due(self.clock.now()):
-                await self._run(due[0])
+                if self._may_find_something():
+                    await self._sweep_once()
+                else:
+                    # The cloud's stock changes without a commit.
+                    await self.watch_capacity()
+            await self._run_due()
             following = [
                 it
-                for it in (self._look_at, self._collect_at, self._sweep_at, self._next_due())
+                for it in (self._look_at, self._collect_at, self._sweep_at, self.queue.next_due())
                 if it is not None
             ]
             pause = min(*following, end) - self.clock.now()
             if self.clock.now() >= end:
                 return
             await self.clock.sleep(max(pause.total_seconds(), 0.001))
+
+    def _may_find_something(self) -> bool:
+        """Return True if the store or the clock was set since the last sweep, or if one is due."""
+        changes = self.database.commits - self._quiet_commits
+        was_set = abs(self._boot_at() - self._swept_boot_at) > timedelta(seconds=0.5)
+        return was_set or changes != self._swept_changes or self.clock.now() >= self._leap_until
+
+    def _boot_at(self) -> datetime:
+        return self.clock.now() - timedelta(seconds=self.clock.monotonic())
+
+    async def _sweep_once(self) -> None:
+        changes = self.database.commits - self._quiet_commits
+        await self.watch_clock()
+        await self.sweep()
+        await self.watch_use()
+        await self.review_budgets()
+        await self.watch_capacity()
+        self._swept_changes = changes
+        self._swept_boot_at = self._boot_at()
+        end = self.queue.next_end()
+        self._leap_until = min(end or self.clock.now() + LEAP, self.clock.now() + LEAP)
 
     async def run_and_advance(self, span: timedelta) -> None:
         """Do all that falls due while `span` passes, on a clock that stands still by itself."""
@@ -587,44 +611,45 @@ class Herd:
         """Let `span` pass with nothing but due jobs in it: for days in which the cloud does not matter."""
         end = self.clock.now() + span
         while True:
-            while due := self._due(self.clock.now()):
-                await self._run(due[0])
-            following = self._next_due()
+            await self._run_due()
+            following = self.queue.next_due()
             if following is None or following >= end:
                 await self.clock.sleep((end - self.clock.now()).total_seconds())
                 return
             await self.clock.sleep(max((following - self.clock.now()).total_seconds(), 0.001))
 
-    async def _run(self, row: sa.Row[Any]) -> None:
-        outcome = await self.run_job(row.payload.decode())
-        now = self.clock.now()
+    async def _run_due(self) -> None:
+        while it := self.queue.pick():
+            await self.run_queued(it)
 
-        def put_back(connection: sa.Connection) -> None:
-            if isinstance(outcome, Done):
-                connection.execute(sa.delete(queue).where(queue.c.id == row.id))
-                return
-            woken = connection.execute(sa.select(job.c.woken).where(job.c.queue_id == row.id)).scalar()
-            after = now if woken else now + outcome.delay
-            connection.execute(sa.update(queue).where(queue.c.id == row.id).values(execute_after=after))
-
-        self.database.write_now(put_back)
-
-    def _due(self, now: datetime) -> list[sa.Row[Any]]:
-        return self.database._read(lambda c: DUE.all(c, {"now": now}))
-
-    def _next_due(self) -> datetime | None:
-        found = self.database._read(lambda c: NEXT_DUE.scalar(c, {}))
-        return found if found is None or isinstance(found, datetime) else None
-
-    def _recover(self) -> None:
-        self.database.write_now(lambda c: c.execute(sa.update(queue).values(status="queued")).rowcount)
+    async def run_queued(self, it: QueuedJob) -> None:
+        """Run a job that was picked, and put it back or forget it."""
+        await self.queue.finish(it, await self.run_job(it.job_id))
 
     def webhooks(self) -> list[str]:
         """Return the types of the webhooks that were accepted, in order."""
         return [json.loads(body)["type"] for _, body in self.receiver.got]
+
+    def stored_bytes(self) -> bytes:
+        """Return all that is stored, as it would lie on a disk."""
+        assert isinstance(self.database, MemoryDatabase)
+        return self.database.raw.serialize()
+
+    def restore_bytes(self, stored: bytes) -> None:
+        """Lose everything since then, under a process that goes on."""
+        assert isinstance(self.database, MemoryDatabase)
+        with closing(sqlite3.connect(":memory:")) as then:
+            then.deserialize(stored)
+            then.backup(self.database.raw)
 
     def rows(self, table: sa.Table) -> list[sa.Row[Any]]:
         return self.database._read(lambda c: list(c.execute(sa.select(table))))
 
     def close(self) -> None:
         self.database.close()
+
+
+class FileHerd(Herd):
+    """A herd on a SQLite file, for stories about the file."""
+
+    new_database = InlineDatabase

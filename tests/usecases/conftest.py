@@ -31,15 +31,7 @@ def look_every() -> timedelta:
 
 
 @pytest.fixture
-def herd_kind() -> type[Herd]:
-    """On which store; a file whose stories are long and not about the store takes the one in memory."""
-    return Herd
-
-
-@pytest.fixture
-def herd(
-    tmp_path: Path, world: World, clock: FakeClock, look_every: timedelta, herd_kind: type[Herd]
-) -> Iterator[Herd]:
-    herd = herd_kind(tmp_path / "herd.db", world, clock, look_every=look_every)
+def herd(tmp_path: Path, world: World, clock: FakeClock, look_every: timedelta) -> Iterator[Herd]:
+    herd = Herd(tmp_path / "herd.db", world, clock, look_every=look_every)
     yield herd
     herd.close()

@@ -21,7 +21,7 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.events.record_event import NewEvent
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import FileHerd, Herd
 
 
 @dataclass
@@ -62,7 +62,7 @@ def make_herd(tmp_path: Path, world: World, clock: FakeClock) -> Iterator[MakeHe
 
     def make(notes: Notes) -> Herd:
         settling = SettlingPolicy(timedelta(seconds=18))
-        made.append(Herd(tmp_path / "herd.db", world, clock, settling=settling, meter=notes))
+        made.append(FileHerd(tmp_path / "herd.db", world, clock, settling=settling, meter=notes))
         return made[-1]
 
     yield make

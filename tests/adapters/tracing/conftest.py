@@ -13,7 +13,7 @@ import pytest
 from gpuherd.simulator.world.world import World
 from tests.adapters.tracing.exported import TracingProcess
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import FileHerd, Herd
 
 # Less often than the service does, because each look of these tests takes real time.
 LOOK_EVERY = timedelta(seconds=5)
@@ -40,7 +40,7 @@ def processes(
         if started:
             started[-1][0].close()
         traces = TracingProcess(clock, seed=len(started), **about)
-        herd = Herd(
+        herd = FileHerd(
             tmp_path / "herd.db",
             world,
             clock,

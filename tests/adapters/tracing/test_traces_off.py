@@ -12,7 +12,7 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.service.run_jobs import TracedHandler
 from tests.adapters.tracing.exported import TracingProcess
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import FileHerd, Herd
 
 
 def in_the_way(herd: Herd) -> set[type]:
@@ -26,7 +26,7 @@ def test_only_where_traces_are_kept_something_is_in_the_way(
     clock: FakeClock,
     processes: Callable[..., tuple[Herd, TracingProcess]],
 ) -> None:
-    plain = Herd(tmp_path / "plain.db", world, clock)
+    plain = FileHerd(tmp_path / "plain.db", world, clock)
     assert in_the_way(plain) == set()
     plain.close()
     assert in_the_way(processes()[0]) == {TracingMiddleware, TracedLeases, TracedHandler}

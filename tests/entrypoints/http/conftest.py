@@ -17,7 +17,7 @@ from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import ADMIN_KEY, Herd
+from tests.support.herd import ADMIN_KEY, FileHerd, Herd
 from tests.support.sql.databases import sqlalchemy_url
 from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
 from tests.support.sql.inline_database import InlinePostgres
@@ -44,7 +44,7 @@ def meter() -> PrometheusMeter:
 def _herd_type(request: pytest.FixtureRequest) -> type[Herd]:
     """A herd on a SQLite file, or on PostgreSQL when the environment says so."""
     if os.environ.get(DATABASE) != "postgresql":
-        return Herd
+        return FileHerd
     database = InlinePostgres(sqlalchemy_url(request.getfixturevalue("fresh_postgres")))
     return type("PostgresHerd", (Herd,), {"new_database": staticmethod(lambda _: database)})
 

@@ -23,6 +23,11 @@ _templates: dict[int, bytes] = {}
 
 def migrated_copy(path: Path) -> None:
     """Put a migrated, empty database at `path`; the migrations run once a process, a copy takes no time."""
+    path.write_bytes(empty_database())
+
+
+def empty_database() -> bytes:
+    """Return the file of a migrated, empty database."""
     template = _templates.get(os.getpid())
     if template is None:
         with tempfile.TemporaryDirectory(prefix="gpuherd-template-") as directory:
@@ -31,11 +36,13 @@ def migrated_copy(path: Path) -> None:
             migrate(database)
             database.close()
             template = _templates[os.getpid()] = empty.read_bytes()
-    path.write_bytes(template)
+    return template
 
 
 class InlineDatabase(Database):
     """Commits on the caller's own thread. A crash here is simulated, so the disk need not be waited for."""
+
+    commits = 0
 
     def __init__(self, path: Path):
         if not path.exists():
@@ -64,6 +71,7 @@ class InlineDatabase(Database):
         ((result, problem),) = run_batch(self._transactions, [work])
         if problem is not None:
             raise problem
+        self.commits += 1
         return result
 
     def close(self) -> None:

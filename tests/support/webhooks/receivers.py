@@ -10,10 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import sqlalchemy as sa
-
-from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.service_tables import job
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.webhook_port import DeliveryResult
 from tests.support.fake_clock import FakeClock
@@ -97,23 +93,12 @@ async def send_side_by_side(herd: Herd, span: timedelta, slots: int = 16, step_s
     Return how many times a job was run.
     """
     end, runs = herd.clock.now() + span, 0
-    under_way: dict[int, asyncio.Task[None]] = {}
+    under_way: set[asyncio.Task[None]] = set()
     while herd.clock.now() < end:
-        under_way = {key: task for key, task in under_way.items() if not task.done()}
-        for row in _due(herd):
-            if len(under_way) < slots and row.id not in under_way:
-                under_way[row.id] = asyncio.create_task(herd._run(row))
-                runs += 1
+        under_way = {task for task in under_way if not task.done()}
+        while len(under_way) < slots and (it := herd.queue.pick("send_webhook")):
+            under_way.add(asyncio.create_task(herd.run_queued(it)))
+            runs += 1
         await herd.clock.sleep(step_s)
-    await asyncio.gather(*under_way.values())
+    await asyncio.gather(*under_way)
     return runs
-
-
-def _due(herd: Herd) -> list[sa.Row[Any]]:
-    due = (
-        sa.select(queue)
-        .join(job, job.c.queue_id == queue.c.id)
-        .where(queue.c.entrypoint == "send_webhook", queue.c.execute_after <= herd.clock.now())
-        .order_by(queue.c.priority.desc(), queue.c.id)
-    )
-    return herd.database._read(lambda c: list(c.execute(due)))

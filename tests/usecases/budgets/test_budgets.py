@@ -33,7 +33,6 @@ from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.support.budgets import USD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -42,11 +41,6 @@ LITTLE = 0.06
 # Of the machine that is rented here, in dollars an hour.
 PRICE = 0.175
 RED = {"team": "red"}
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def a_budget(herd: Herd, usd: float, **changes: Any) -> Budget:
@@ -266,10 +260,6 @@ async def test_webhooks_go_to_endpoints_and_not_to_the_url_of_an_instance(
 
 class TestOnSqlite:
     """The same with the sums of SQL."""
-
-    @pytest.fixture
-    def herd_kind(self) -> type[Herd]:
-        return Herd
 
     async def test_the_bill_stays_within_the_amount(self, herd: Herd, world: World) -> None:
         await a_budget(herd, 0.15, scope=BudgetScope(ScopeKind.LABEL, "team", "red"))

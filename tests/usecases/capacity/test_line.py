@@ -19,7 +19,6 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.usecases.reconcile.test_wait_for_capacity import sell_out
 
 WAIT_S = 24 * 3600
@@ -27,11 +26,6 @@ MINUTE = timedelta(minutes=1)
 HOOK = "http://example.com/hook"
 CREATES, PRODUCTS = ApiEndpoint.CREATE.value, ApiEndpoint.PRODUCTS.value
 OTHER = "RTX 3090 24GB"
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def wait_in_line(herd: Herd, count: int, **wish: Any) -> list[Instance]:

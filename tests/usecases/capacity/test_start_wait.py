@@ -16,16 +16,10 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 HOOK = "http://example.com/hook"
 STARTS = ApiEndpoint.START.value
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def stopped(herd: Herd) -> Instance:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -29,14 +28,10 @@ class Past:
 
     def __init__(self, herd: Herd):
         self._herd = herd
-        self._then = sqlite3.connect(":memory:")
-        self._path = str(herd.database.url).removeprefix("sqlite:///")
-        with closing(sqlite3.connect(self._path)) as now:
-            now.backup(self._then)
+        self._then = herd.stored_bytes()
 
     def bring_back(self, *, notice: bool = True) -> None:
-        with closing(sqlite3.connect(self._path)) as now:
-            self._then.backup(now)
+        self._herd.restore_bytes(self._then)
         if notice:
             # As the next connection to the server does.
             self._herd.history.declare_lost("of a test")

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.herd import MemoryHerd
+from tests.support.herd import Herd
 from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 MINUTE = timedelta(minutes=1)
@@ -18,14 +18,14 @@ async def test_a_machine_that_was_taken_for_gone_comes_back_with_its_price(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     """It was last seen before it cost anything, and this process has asked for no price yet (seed 709546)."""
-    before = MemoryHerd(tmp_path / "herd.db", world, clock)
+    before = Herd(tmp_path / "herd.db", world, clock)
     await before.run_for(MINUTE)
     cloud_id = rent_outside_gpuherd(world, "theirs")
     await before.observer.look()
     world.faults.add(Fault(FaultKind.EMPTY_LIST, for_s=180))
     await before.run_for(2 * MINUTE)
     before.close()
-    herd = MemoryHerd(tmp_path / "herd.db", world, clock)
+    herd = Herd(tmp_path / "herd.db", world, clock)
     observations = herd.stores.observations
     (seen,) = (await observations.all_known()).values()
     assert seen.missing_lists == 2

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
-
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.money.usage_span import CostKind, nano_usd
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.world.market import set_price
 from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def test_a_machine_is_metered_at_the_price_at_which_the_cloud_rented_it(

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from gpuherd.domain.instance.instance import Status
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def test_its_doubt_reaches_back_to_its_call_although_the_clock_was_set_back_since(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpuherd.adapters.stores import row_codec
+from gpuherd.adapters.stores.instance_store import SqlInstances
 from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import GpuherdError
@@ -29,8 +30,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-from tests.support.memory.instances.instances import MemoryInstances
 
 Rewrite = Callable[[str], str]
 
@@ -92,8 +91,8 @@ class RewritingLeases:
         await self.leases.release(leased)
 
 
-class RewritingInstances(MemoryInstances):
-    """The instances in memory, with other words in whatever is written."""
+class RewritingInstances(SqlInstances):
+    """The instances, with other words in whatever is written."""
 
     words: Rewrite = staticmethod(as_it_is)
 
@@ -123,7 +122,7 @@ class RewritingCloud:
         return call
 
 
-class RewritingHerd(MemoryHerd):
+class RewritingHerd(Herd):
     """A herd whose sentences are all in other words."""
 
     def __init__(self, path: Path, world: World, clock: FakeClock, words: Rewrite):
@@ -133,7 +132,7 @@ class RewritingHerd(MemoryHerd):
 
     def _open(self, path: Path) -> StorePorts:
         ports = super()._open(path)
-        instances = RewritingInstances(self._memory, self.clock, self.hub.changed)
+        instances = RewritingInstances(self.database, self.clock, self.hub.changed)
         instances.words = self.words
         return replace(
             ports,

@@ -23,13 +23,6 @@ from gpuherd.usecases.instances.tell_timeline import duration_text, sentence, st
 from tests.support.builders import an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 ACCEPTED = "Accepted: 1 × RTX 4090 24GB, spot, in CN-HK-01, then AS-SGP-02, then AS-IN-01."
 CHOSEN = "Chose RTX 4090 24GB in CN-HK-01 for $0.20 an hour, the best of 4 offers that fit; 5 more do not."

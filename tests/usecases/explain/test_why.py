@@ -24,12 +24,6 @@ from gpuherd.usecases.instances.tell_timeline import ADVICE, advice_for, explain
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 @pytest.fixture

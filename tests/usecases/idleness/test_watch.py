@@ -22,16 +22,10 @@ from gpuherd.simulator.money.use import Use
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.reconcile.watch_idleness import AUTO_STOP_BRAKED
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 HALF_HOUR = Idleness(1800)
 HOOK = "https://hooks.example/a"
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def watched(herd: Herd, rule: Idleness = HALF_HOUR, name: str = "job", **wish: object) -> Instance:

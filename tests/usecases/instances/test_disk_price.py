@@ -25,7 +25,6 @@ from gpuherd.usecases.money.report_costs import RepriceDisks
 from gpuherd.usecases.views.instance_view import describe, describe_plan
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 BIG_GB = 300
 # 240 GB above the free part.
@@ -33,11 +32,6 @@ BIG_USD = Decimal("0.05")
 # One GPU in the first region.
 GPU_USD = Decimal("0.2")
 PRICES = ("hourlyPrice", "gpuHourlyPrice", "diskHourlyPrice")
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 def shown(document: Any) -> tuple[Any, ...]:
@@ -114,12 +108,11 @@ async def test_a_limited_key_pays_for_the_disks_that_it_has_stopped(herd: Herd) 
     await herd.launch_request(request)
 
 
-@pytest.mark.parametrize("kind", [Herd, MemoryHerd])
 async def test_a_failed_machine_that_was_kept_counts_with_its_disk_once_it_has_stopped(
-    kind: type[Herd], tmp_path: Path, world: World, clock: FakeClock
+    tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     """Nobody here asked for that stop, so only the meter knows of it."""
-    herd = kind(tmp_path / "herd.db", world, clock)
+    herd = Herd(tmp_path / "herd.db", world, clock)
     holder = Caller("holder", Scope.WRITE, Limits(max_hourly_usd=Decimal("0.26")))
     herd.prober.is_up = lambda _: False
     check = HealthCheck(target_port=8888, max_wait_ms=60_000)

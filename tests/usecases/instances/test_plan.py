@@ -36,13 +36,6 @@ from gpuherd.usecases.cloud.read_catalogue import PRICES_TTL_S, CatalogueCache
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from gpuherd.usecases.views.instance_view import describe_plan
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 READER = Caller("reader", Scope.READ)
 # Each order is refused for lack of stock, whatever the catalogue says.

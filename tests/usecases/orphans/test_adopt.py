@@ -21,7 +21,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.builders import instance_id
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
     alive,
@@ -32,11 +31,6 @@ from tests.support.unmanaged_machines import (
     rent_outside_gpuherd,
     rent_tagged,
 )
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def test_a_running_foreign_machine_becomes_a_usable_instance_at_once(herd: Herd, world: World) -> None:
@@ -207,7 +201,6 @@ async def test_without_an_answer_about_details_and_prices_it_is_adopted_all_the_
     assert (adopted.cloud_id, adopted.rental) == (stranger, None)
 
 
-@pytest.mark.parametrize("herd_kind", [Herd])
 async def test_an_adopted_machine_opens_a_line_again_when_it_outlives_its_instance(herd: Herd) -> None:
     unrecorded = rent_tagged(herd, 1)
     await look(herd)

@@ -34,7 +34,6 @@ from gpuherd.usecases.cloud.collect_orphans import CLOSED_LINES_RETENTION, COLLE
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
     alive,
@@ -45,12 +44,6 @@ from tests.support.unmanaged_machines import (
     rent_outside_gpuherd,
     rent_tagged,
 )
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 LATER_S = 31.0
 
@@ -458,7 +451,7 @@ async def test_creates_that_take_effect_after_every_patience_end_with_one_machin
         Fault(FaultKind.LIST_LAG, probability=0.3, seconds=5),
     )
     settling = SettlingPolicy(timedelta(seconds=36))
-    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, settling=settling)
+    herd = Herd(tmp_path / f"{seed}.db", world, clock, seed=seed, settling=settling)
     ended = [
         await herd.settle(it, timedelta(hours=4)) for it in [await herd.launch(f"job-{n}") for n in (1, 2)]
     ]

@@ -16,7 +16,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
     alive,
@@ -27,12 +26,6 @@ from tests.support.unmanaged_machines import (
     rent_outside_gpuherd,
     rent_tagged,
 )
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 DELETES, STOPS = ApiEndpoint.DELETE.value, ApiEndpoint.STOP.value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +21,7 @@ from gpuherd.usecases.cloud.guard_creates import INSTALLATION_SHARED
 from gpuherd.usecases.cloud.handle_orphan import OPERATOR
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.sql.memory_database import copy_database
 from tests.support.unmanaged_machines import alive, ledger, look, look_for, record, rent_tagged
 
 LOOK_EVERY = timedelta(seconds=5)
@@ -44,7 +44,7 @@ async def copies(
     first = Herd(tmp_path / "herd.db", world, clock, look_every=LOOK_EVERY)
     instance = await first.launch()
     first.close()
-    shutil.copy(tmp_path / "herd.db", tmp_path / "copy.db")
+    copy_database(tmp_path / "herd.db", tmp_path / "copy.db")
     original = Herd(tmp_path / "herd.db", world, clock, seed=2, look_every=LOOK_EVERY)
     copy = Herd(tmp_path / "copy.db", world, clock, seed=3, look_every=LOOK_EVERY)
     # The cloud tells in whole seconds when a machine was made.
@@ -187,7 +187,7 @@ async def test_machines_of_an_earlier_life_raise_no_alarm(
     """An old copy was put back: what was made since then was made before this process began."""
     first = Herd(tmp_path / "herd.db", world, clock)
     first.close()
-    shutil.copy(tmp_path / "herd.db", tmp_path / "backup.db")
+    copy_database(tmp_path / "herd.db", tmp_path / "backup.db")
     second = Herd(tmp_path / "herd.db", world, clock, seed=2)
     await second.settle(await second.launch())
     second.close()

@@ -26,18 +26,12 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 HOUR_S = 3600
 MINUTE = timedelta(minutes=1)
 HOOK = "https://hooks.example/a"
 # An end is asked for within this: a sweep and a turn.
 PROMPT = timedelta(seconds=10)
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 def leased(seconds: int = HOUR_S, then: EndAction = EndAction.STOP) -> Terms:
@@ -325,7 +319,7 @@ async def test_what_another_process_has_moved_is_not_moved_back(
     instance = await usable(herd, leased(4 * HOUR_S))
     set_wall(herd, HOUR_S)
     await herd.run_for(timedelta(minutes=10))
-    after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
+    after = Herd(tmp_path / "herd.db", world, herd.clock)
     await after.run_for(timedelta(minutes=10))
     set_wall(after, -HOUR_S)
     await after.run_for(timedelta(minutes=10))
@@ -371,7 +365,7 @@ async def test_a_clock_that_was_set_ahead_is_not_forgotten_by_a_crash(
     herd.clock.jump_wall(20 * 60)
     herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
     await herd.run_for(timedelta(minutes=1))
-    after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
+    after = Herd(tmp_path / "herd.db", world, herd.clock)
     await after.run_for(timedelta(minutes=45))
     assert world.calls[ApiEndpoint.STOP.value] == 0, "its hour is not over"
     await after.run_for(timedelta(minutes=5))

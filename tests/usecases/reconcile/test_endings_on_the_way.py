@@ -19,15 +19,9 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 PROMPT = timedelta(seconds=10)
 SILENCE = Terms(silence=Silence(600))
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def usable(herd: Herd, terms: Terms) -> Instance:
@@ -135,7 +129,7 @@ async def test_a_stop_or_removal_that_was_only_written_down_goes_out_after_the_r
     await herd.run_for(timedelta(minutes=10))
     assert (await herd.get(it.id)).asked_at is not None
     assert world.calls[name] == 0
-    after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
+    after = Herd(tmp_path / "herd.db", world, herd.clock)
     await after.run_for(PROMPT)
     assert world.calls[name] == 1
     await after.run_for(timedelta(seconds=20))

@@ -18,13 +18,6 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 CREATES = ApiEndpoint.CREATE.value
 
@@ -203,7 +196,7 @@ async def test_a_look_alike_name_is_not_adopted(herd: Herd, world: World) -> Non
 async def test_a_deadline_during_an_unknown_create_fails_the_instance_but_goes_on_looking(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    herd = MemoryHerd(tmp_path / "short.db", world, clock, max_wait=timedelta(seconds=60))
+    herd = Herd(tmp_path / "short.db", world, clock, max_wait=timedelta(seconds=60))
     world.faults.add(
         Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1), Fault(FaultKind.LIST_LAG, seconds=150)
     )
@@ -262,7 +255,7 @@ async def test_a_crash_around_the_call_leaves_one_machine_that_we_know(
 async def test_a_delivery_that_was_made_but_not_noted_is_made_again_with_the_same_bytes(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    herd = MemoryHerd(tmp_path / "hooks.db", world, clock)
+    herd = Herd(tmp_path / "hooks.db", world, clock)
     refusals = iter([True, True])
     herd.receiver.accepts = lambda _: not next(refusals, False)
     await herd.settle(await herd.launch(webhook_url="http://example.com/hook"), timedelta(hours=2))
@@ -298,7 +291,7 @@ async def test_seeded_storms_end_with_one_machine_for_each_wish(tmp_path: Path, 
         Fault(FaultKind.OUTAGE, probability=0.1, for_s=600),
         Fault(FaultKind.LIST_LAG, probability=0.3, seconds=60, for_s=600),
     )
-    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, max_wait=timedelta(hours=3))
+    herd = Herd(tmp_path / f"{seed}.db", world, clock, seed=seed, max_wait=timedelta(hours=3))
     wishes = [await herd.launch(f"job-{n}") for n in range(3)]
     ended = [await herd.settle(it, timedelta(hours=4)) for it in wishes]
     assert [it.status for it in ended] == [Status.RUNNING] * 3, f"seed {seed}"

@@ -14,14 +14,7 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.catalogue import Product
 from gpuherd.simulator.world.world import World
 from tests.support.herd import PRODUCT, Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.usecases.reconcile.test_wait_for_capacity import sell_out
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 FALLBACK_S = 600
 OTHER = "RTX 3090 24GB"

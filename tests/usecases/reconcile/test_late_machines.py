@@ -15,15 +15,9 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.handle_orphan import OPERATOR
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import alive, ledger
 
 CREATES = ApiEndpoint.CREATE.value
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def abandoned(herd: Herd, world: World) -> Instance:

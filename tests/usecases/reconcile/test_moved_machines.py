@@ -14,13 +14,6 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 HOUR = timedelta(hours=1)
 HOOK = "http://example.com/hook"

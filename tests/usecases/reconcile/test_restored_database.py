@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.sql.memory_database import copy_database
 from tests.support.unmanaged_machines import alive, ledger
 
 CREATES = ApiEndpoint.CREATE.value
@@ -31,16 +31,13 @@ def opened(path: Path, world: World, clock: FakeClock, seed: int, look_every: ti
 def backup(herd: Herd, path: Path) -> Path:
     """Copy the whole database as it is now."""
     copy = path.with_suffix(".backup")
-    # The last connection that is closed leaves everything in the file itself.
     herd.close()
-    shutil.copy(path, copy)
+    copy_database(path, copy)
     return copy
 
 
 def put_back(copy: Path, path: Path) -> None:
-    for leftover in path.parent.glob(f"{path.name}*"):
-        leftover.unlink()
-    shutil.copy(copy, path)
+    copy_database(copy, path)
 
 
 async def rented_after_the_backup(path: Path, world: World, clock: FakeClock) -> tuple[Instance, Instance]:

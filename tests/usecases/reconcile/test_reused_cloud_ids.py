@@ -28,15 +28,9 @@ from gpuherd.usecases.views.instance_view import describe
 from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import alive, ledger, record, rent_outside_gpuherd, rent_tagged, tag_of
 
 HOOK = "https://hooks.example/a"
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 @pytest.fixture(autouse=True)

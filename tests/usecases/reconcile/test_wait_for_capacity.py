@@ -16,13 +16,6 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 WAIT_S = 3600
 HOOK = "http://example.com/hook"

@@ -28,16 +28,10 @@ from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.support.budgets import USD
 from tests.support.builders import a_running_instance
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 HOOK = "http://example.com/hook"
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def usable(herd: Herd, **wish: Any) -> Instance:

@@ -18,14 +18,7 @@ from gpuherd.ports.instance_port import Change
 from gpuherd.ports.webhook_port import DeliveryResult, DeliveryUpdate
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 from tests.support.webhooks.receivers import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
-
 
 URL = "https://hook.example.com/one"
 BODY = b'{"type":"instance.created","data":{"sequence":1}}'
@@ -270,7 +263,6 @@ async def test_the_last_try_comes_when_the_time_is_over(herd: Herd, hooks: Hooks
     assert (await herd.outbox.get(late.id)).state is DeliveryState.DEAD
 
 
-@pytest.mark.parametrize("herd_kind", [Herd])
 async def test_a_replay_asks_a_url_again_that_was_gone_and_opens_it_for_what_follows(
     herd: Herd, hooks: Hooks
 ) -> None:
@@ -286,7 +278,6 @@ async def test_a_replay_asks_a_url_again_that_was_gone_and_opens_it_for_what_fol
     assert hooks.arrived[-1].event["type"] == "instance.exited"
 
 
-@pytest.mark.parametrize("herd_kind", [Herd])
 async def test_a_look_before_its_time_also_hears_how_long_to_wait(herd: Herd, hooks: Hooks) -> None:
     busy = DeliveryResult(False, 503, "http_5xx", "the receiver answered 503", 300.0, 0.0)
     hooks.answer = lambda _url, _body: MISSING

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import FileHerd, Herd
 
 GROWING = (
     "instance",
@@ -79,7 +79,7 @@ def _is_scan(step: str) -> bool:
 @pytest.fixture
 def herd(tmp_path: Path) -> Iterator[Herd]:
     clock = FakeClock(auto=True)
-    herd = Herd(tmp_path / "herd.db", World(clock, random.Random(5)), clock)
+    herd = FileHerd(tmp_path / "herd.db", World(clock, random.Random(5)), clock)
     yield herd
     herd.close()
 

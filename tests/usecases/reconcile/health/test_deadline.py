@@ -17,7 +17,6 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 MAX_WAIT = timedelta(minutes=5)
 CHECK = HealthCheck(max_wait_ms=1_800_000)
@@ -27,7 +26,7 @@ CHECK_TIME = timedelta(milliseconds=CHECK.max_wait_ms)
 @pytest.fixture
 async def herd(tmp_path: Path, world: World, clock: FakeClock) -> AsyncIterator[Herd]:
     """A herd in which an instance must be usable sooner than the check may end."""
-    herd = MemoryHerd(tmp_path / "herd.db", world, clock, max_wait=MAX_WAIT)
+    herd = Herd(tmp_path / "herd.db", world, clock, max_wait=MAX_WAIT)
     herd.prober.is_up = lambda _: False
     yield herd
     herd.close()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +21,7 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.sql.herd_queue import QueuedJob
 
 BOOT = timedelta(minutes=2)
 
@@ -50,15 +50,11 @@ class BesideHerd(Herd):
         self.run_job.handlers[CHECK_HEALTH].check_health.prober = self.apps  # type: ignore[attr-defined]
         self.rounds: dict[str, asyncio.Task[Done | Snooze]] = {}
 
-    async def _run(self, row: sa.Row[Any]) -> None:
-        if row.entrypoint != CHECK_HEALTH:
-            await super()._run(row)
+    async def run_queued(self, it: QueuedJob) -> None:
+        if it.kind != CHECK_HEALTH:
+            await super().run_queued(it)
             return
-        later = sa.update(queue).where(queue.c.id == row.id)
-        later = later.values(execute_after=self.clock.now() + timedelta(days=1))
-        self.database.write_now(lambda c: c.execute(later).rowcount)
-        job_id = row.payload.decode()
-        self.rounds[job_id] = asyncio.create_task(self.run_job(job_id))
+        self.rounds[it.job_id] = asyncio.create_task(self.run_job(it.job_id))
 
     async def launch_hanging(self, count: int) -> list[Instance]:
         launched = [await self.launch(f"app-{n}", health_check=HealthCheck()) for n in range(count)]
@@ -92,8 +88,9 @@ async def test_a_delete_is_sent_at_once_while_applications_hang(
     world.calls.clear()
     await beside.delete(first.id)
     await beside.stop(others[0].id)
-    due = beside._due(beside.clock.now())
-    assert due[0].priority == Priority.HIGH
+    due = beside.queue.due()
+    assert due is not None
+    assert due.priority == Priority.HIGH
     await beside.run_for(timedelta(0))
     assert (world.calls[ApiEndpoint.DELETE], world.calls[ApiEndpoint.STOP]) == (1, 1)
     assert not any(task.done() for task in beside.rounds.values())

@@ -20,12 +20,6 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 @pytest.fixture
@@ -138,7 +132,7 @@ class LateRefusals(SimulatedCloud):
 async def test_a_stop_during_a_restart_that_is_refused_is_not_ended_by_the_refusal(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    herd = MemoryHerd(tmp_path / "herd.db", world, clock, cloud=LateRefusals(world))
+    herd = Herd(tmp_path / "herd.db", world, clock, cloud=LateRefusals(world))
     running = await herd.settle(await herd.launch("job"))
     await herd.restart(running.id)
 

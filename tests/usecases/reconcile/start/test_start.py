@@ -16,15 +16,9 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
-from tests.support.memory.herd import MemoryHerd
 
 HOOK = "https://hooks.example/job"
 MARGIN = timedelta(seconds=10)
-
-
-@pytest.fixture
-def herd_kind() -> type[Herd]:
-    return MemoryHerd
 
 
 async def stopped(herd: Herd, instance: Instance) -> Instance:
