@@ -369,7 +369,7 @@ if records.bound is not None:
     ),
     guard(
         "an end by idleness is announced first",
-        part("not before.warned or before.ends_at is None", "before.warned and before.ends_at is None"),
+        instead("before = replace(before, ends_at=before.ends_at or ends_at)"),
         f"{IDLENESS}::test_an_end_is_announced_before_it_comes",
     ),
     guard(
