@@ -7,6 +7,7 @@ import gzip
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -76,17 +77,17 @@ async def test_nothing_is_sent_that_was_not_asked_for(make_client: ClientMaker) 
     }
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_redirect_is_reported_and_not_followed(
-    status: int, method: str, make_client: ClientMaker
+    make_client: ClientMaker, subtests: pytest.Subtests
 ) -> None:
-    async with Receiver() as inner:
-        redirect = answer(f"{status} Moved", f"location: {inner.url}")
-        async with Receiver(redirect) as receiver:
-            reply = await get(make_client(), receiver.url, method=method)
-        assert reply.status == status
-        assert (receiver.connections, inner.connections) == (1, 0)
+    for status, method in product([301, 302, 303, 307, 308], ["GET", "POST"]):
+        with subtests.test(status=status, method=method):
+            async with Receiver() as inner:
+                redirect = answer(f"{status} Moved", f"location: {inner.url}")
+                async with Receiver(redirect) as receiver:
+                    reply = await get(make_client(), receiver.url, method=method)
+                assert reply.status == status
+                assert (receiver.connections, inner.connections) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -175,12 +176,15 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", list(BROKEN))
-async def test_what_is_not_http_is_a_protocol_failure(kind: str, make_client: ClientMaker) -> None:
-    async with Receiver(BROKEN[kind]) as receiver:
-        with pytest.raises(EgressFailure) as caught:
-            await get(make_client(), receiver.url)
-    assert caught.value.category is FailureCategory.PROTOCOL
+async def test_what_is_not_http_is_a_protocol_failure(
+    make_client: ClientMaker, subtests: pytest.Subtests
+) -> None:
+    for kind in list(BROKEN):
+        with subtests.test(kind=kind):
+            async with Receiver(BROKEN[kind]) as receiver:
+                with pytest.raises(EgressFailure) as caught:
+                    await get(make_client(), receiver.url)
+            assert caught.value.category is FailureCategory.PROTOCOL
 
 
 async def reset(writer: asyncio.StreamWriter) -> None:
@@ -198,16 +202,16 @@ CUT_SHORT: dict[str, bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]] 
 }
 
 
-@pytest.mark.parametrize("kind", list(CUT_SHORT))
-@pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_reply_cut_short_is_a_reset_and_is_not_asked_for_again(
-    kind: str, method: str, make_client: ClientMaker
+    make_client: ClientMaker, subtests: pytest.Subtests
 ) -> None:
-    async with Receiver(CUT_SHORT[kind]) as receiver:
-        with pytest.raises(EgressFailure) as caught:
-            await get(make_client(), receiver.url, method=method)
-    assert caught.value.category is FailureCategory.RESET
-    assert receiver.connections == 1
+    for kind, method in product(list(CUT_SHORT), ["GET", "POST"]):
+        with subtests.test(kind=kind, method=method):
+            async with Receiver(CUT_SHORT[kind]) as receiver:
+                with pytest.raises(EgressFailure) as caught:
+                    await get(make_client(), receiver.url, method=method)
+            assert caught.value.category is FailureCategory.RESET
+            assert receiver.connections == 1
 
 
 async def test_a_closed_port_is_a_refusal(make_client: ClientMaker) -> None:

@@ -28,31 +28,36 @@ def make_client(make_client: ClientMaker) -> ClientMaker:
 
 
 @pytest.mark.proves("F47")
-@pytest.mark.parametrize("url", [*LITERALS, *TRICKS])
-async def test_no_payload_reaches_the_listener_or_the_name_server(url: str, make_client: ClientMaker) -> None:
-    resolver = StubResolver()
-    async with Receiver() as listener:
-        with pytest.raises(EgressFailure) as caught:
-            await get(make_client(CLOSED, resolver), url.replace("{port}", f":{listener.port}"))
-        assert caught.value.category is FailureCategory.BLOCKED_TARGET
-        assert listener.connections == 0
-        assert resolver.lookups == []
-
-
-@pytest.mark.parametrize("host", [host for host in LITERAL_HOSTS if not host.startswith("[fe80")])
-async def test_no_literal_host_reaches_the_listener_through_the_tcp_door(
-    host: str, make_client: ClientMaker
+async def test_no_payload_reaches_the_listener_or_the_name_server(
+    make_client: ClientMaker, subtests: pytest.Subtests
 ) -> None:
-    async with Receiver() as listener:
-        with pytest.raises(EgressFailure) as caught:
-            await make_client(CLOSED).connect(host.strip("[]"), listener.port, 5.0)
-        assert caught.value.category is FailureCategory.BLOCKED_TARGET
-        assert listener.connections == 0
+    for url in [*LITERALS, *TRICKS]:
+        with subtests.test(url=url):
+            resolver = StubResolver()
+            async with Receiver() as listener:
+                with pytest.raises(EgressFailure) as caught:
+                    await get(make_client(CLOSED, resolver), url.replace("{port}", f":{listener.port}"))
+                assert caught.value.category is FailureCategory.BLOCKED_TARGET
+                assert listener.connections == 0
+                assert resolver.lookups == []
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+async def test_no_literal_host_reaches_the_listener_through_the_tcp_door(
+    make_client: ClientMaker, subtests: pytest.Subtests
+) -> None:
+    for host in [host for host in LITERAL_HOSTS if not host.startswith("[fe80")]:
+        with subtests.test(host=host):
+            async with Receiver() as listener:
+                with pytest.raises(EgressFailure) as caught:
+                    await make_client(CLOSED).connect(host.strip("[]"), listener.port, 5.0)
+                assert caught.value.category is FailureCategory.BLOCKED_TARGET
+                assert listener.connections == 0
+
+
+async def test_the_same_listener_is_reached_once_loopback_is_opened(
+    make_client: ClientMaker, subtests: pytest.Subtests
+) -> None:
+    for host in [
         "127.0.0.1",
         "127.1",
         "2130706433",
@@ -63,18 +68,15 @@ async def test_no_literal_host_reaches_the_listener_through_the_tcp_door(
         "[::ffff:127.0.0.1]",
         "localhost",
         "x.localhost",
-    ],
-)
-async def test_the_same_listener_is_reached_once_loopback_is_opened(
-    host: str, make_client: ClientMaker
-) -> None:
-    resolver = StubResolver()
-    async with Receiver() as listener:
-        reply = await get(make_client(LOOPBACK_OPEN, resolver), f"http://{host}:{listener.port}/")
-        assert (reply.status, reply.body) == (200, b"ok")
-        assert reply.address.removeprefix("::ffff:") == "127.0.0.1"
-        assert listener.connections == 1
-        assert resolver.lookups == []
+    ]:
+        with subtests.test(host=host):
+            resolver = StubResolver()
+            async with Receiver() as listener:
+                reply = await get(make_client(LOOPBACK_OPEN, resolver), f"http://{host}:{listener.port}/")
+                assert (reply.status, reply.body) == (200, b"ok")
+                assert reply.address.removeprefix("::ffff:") == "127.0.0.1"
+                assert listener.connections == 1
+                assert resolver.lookups == []
 
 
 NAMES = {
@@ -98,19 +100,22 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", list(NAMES))
-async def test_a_name_with_one_blocked_answer_is_refused_whole(name: str, make_client: ClientMaker) -> None:
-    resolver = StubResolver({name.lower().rstrip("."): [NAMES[name]]})
-    async with Receiver() as listener:
-        client = make_client(CLOSED, resolver)
-        for attempt in (
-            get(client, f"http://{name}:{listener.port}/"),
-            client.connect(name, listener.port, 5.0),
-        ):
-            with pytest.raises(EgressFailure) as caught:
-                await attempt
-            assert caught.value.category is FailureCategory.BLOCKED_TARGET
-        assert listener.connections == 0
+async def test_a_name_with_one_blocked_answer_is_refused_whole(
+    make_client: ClientMaker, subtests: pytest.Subtests
+) -> None:
+    for name in list(NAMES):
+        with subtests.test(name=name):
+            resolver = StubResolver({name.lower().rstrip("."): [NAMES[name]]})
+            async with Receiver() as listener:
+                client = make_client(CLOSED, resolver)
+                for attempt in (
+                    get(client, f"http://{name}:{listener.port}/"),
+                    client.connect(name, listener.port, 5.0),
+                ):
+                    with pytest.raises(EgressFailure) as caught:
+                        await attempt
+                    assert caught.value.category is FailureCategory.BLOCKED_TARGET
+                assert listener.connections == 0
 
 
 @pytest.mark.parametrize("table", [{}, {"gone.example.com": [[]]}])

@@ -22,9 +22,8 @@ def base64_of(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_whatever_it_is_written_as_it_is_redacted(subtests: pytest.Subtests) -> None:
+    for written in [
         PASSWORD,
         json.dumps(PASSWORD),
         json.dumps(json.dumps(PASSWORD)),
@@ -41,14 +40,13 @@ def base64_of(text: str) -> str:
         PASSWORD[: len(PASSWORD) // 2],
         PASSWORD[len(PASSWORD) // 2 :],
         base64_of(f"user:{PASSWORD}")[:16],
-    ],
-)
-def test_whatever_it_is_written_as_it_is_redacted(written: str) -> None:
-    shown = CALL.redact(f"cannot pull: [{written}] was refused")
-    left = re.fullmatch(r"cannot pull: \[(.*)\*\*\*(.*)\] was refused", shown)
-    assert left is not None
-    # Quotation marks, or the user's name in base64.
-    assert len("".join(left.groups())) <= 8
+    ]:
+        with subtests.test(written=written):
+            shown = CALL.redact(f"cannot pull: [{written}] was refused")
+            left = re.fullmatch(r"cannot pull: \[(.*)\*\*\*(.*)\] was refused", shown)
+            assert left is not None
+            # Quotation marks, or the user's name in base64.
+            assert len("".join(left.groups())) <= 8
 
 
 @given(st.text(min_size=4, max_size=40), st.text(max_size=20), st.text(max_size=20))

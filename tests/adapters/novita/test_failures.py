@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -54,16 +55,16 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "reason", "kind", "code"), REFUSALS)
-def test_a_clear_no_to_a_create_has_its_own_error(status, reason, kind, code):
-    error = novita_failures.failure_of_change(reply(status, reason, "because"), ResourceKind.ACCOUNT)
-    assert error is not None and type(error) is kind
-    assert error.code == code
+def test_a_clear_no_to_a_create_has_its_own_error(subtests: pytest.Subtests) -> None:
+    for status, reason, kind, code in REFUSALS:
+        with subtests.test(status=status, reason=reason, kind=kind, code=code):
+            error = novita_failures.failure_of_change(reply(status, reason, "because"), ResourceKind.ACCOUNT)
+            assert error is not None and type(error) is kind
+            assert error.code == code
 
 
-@pytest.mark.parametrize(
-    "unclear",
-    [
+def test_anything_else_leaves_it_open_whether_a_machine_was_rented(subtests: pytest.Subtests) -> None:
+    for unclear in [
         read_reply(400, PAGE),
         read_reply(401, PAGE),
         read_reply(403, PAGE),
@@ -85,13 +86,11 @@ def test_a_clear_no_to_a_create_has_its_own_error(status, reason, kind, code):
         reply(502),
         reply(503, "INSUFFICIENT_RESOURCE"),
         reply(504),
-    ],
-    ids=lambda unclear: f"{unclear.status} {unclear.excerpt[:40]}",
-)
-def test_anything_else_leaves_it_open_whether_a_machine_was_rented(unclear):
-    error = novita_failures.failure_of_change(unclear, ResourceKind.ACCOUNT)
-    assert isinstance(error, OutcomeUnknown)
-    assert error.details["status"] == unclear.status
+    ]:
+        with subtests.test(unclear=unclear):
+            error = novita_failures.failure_of_change(unclear, ResourceKind.ACCOUNT)
+            assert isinstance(error, OutcomeUnknown)
+            assert error.details["status"] == unclear.status
 
 
 def test_too_many_is_a_clear_no_only_by_assumption():
@@ -103,10 +102,12 @@ def test_too_many_is_a_clear_no_only_by_assumption():
         assert isinstance(distrusted, OutcomeUnknown)
 
 
-@pytest.mark.parametrize("status", [200, 201, 204])
-@pytest.mark.parametrize("raw", [b"", b"null", b"{}", b'{"instanceId": "a", "state": "toStart"}'])
-def test_a_change_is_accepted_with_or_without_a_body(status, raw):
-    assert novita_failures.failure_of_change(read_reply(status, raw), ResourceKind.MACHINE) is None
+def test_a_change_is_accepted_with_or_without_a_body(subtests: pytest.Subtests) -> None:
+    for status, raw in product(
+        [200, 201, 204], [b"", b"null", b"{}", b'{"instanceId": "a", "state": "toStart"}']
+    ):
+        with subtests.test(status=status, raw=raw):
+            assert novita_failures.failure_of_change(read_reply(status, raw), ResourceKind.MACHINE) is None
 
 
 @pytest.mark.parametrize(

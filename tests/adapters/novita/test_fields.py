@@ -24,9 +24,8 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_whole_numbers_come_as_numbers_or_strings(subtests: pytest.Subtests) -> None:
+    for value, expected in [
         ("16", 16),
         (16, 16),
         (16.0, 16),
@@ -44,10 +43,9 @@ JSON = st.recursive(
         (float("nan"), None),
         (10**30, None),
         ("9" * 5000, None),
-    ],
-)
-def test_whole_numbers_come_as_numbers_or_strings(value, expected):
-    assert novita_json.whole({"n": value}, "n") == expected
+    ]:
+        with subtests.test(value=value, expected=expected):
+            assert novita_json.whole({"n": value}, "n") == expected
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,16 @@ def test_a_moment_at_which_all_was_measured_is_a_sample() -> None:
     assert read == (Utilization(MOMENT, (2.5, 3.0), 1.0),)
 
 
-@pytest.mark.parametrize("value", [None, "n/a", "NaN", float("nan"), float("inf"), -1, True, [], {}])
-def test_a_value_that_is_none_is_no_idleness(value: Any) -> None:
-    assert len(read_samples(body(points(0, value, 0), points(0, 0, 0)))) == 2
-    assert len(read_samples(body(points(0, 0, 0), points(0, value, 0), points(0, 0, 0)))) == 2
+def test_a_value_that_is_none_is_no_idleness(subtests: pytest.Subtests) -> None:
+    values: list[Any] = [None, "n/a", "NaN", float("nan"), float("inf"), -1, True, [], {}]
+    for value in values:
+        with subtests.test(value=value):
+            assert len(read_samples(body(points(0, value, 0), points(0, 0, 0)))) == 2
+            assert len(read_samples(body(points(0, 0, 0), points(0, value, 0), points(0, 0, 0)))) == 2
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_where_a_series_is_missing_there_is_no_sample(subtests: pytest.Subtests) -> None:
+    for reply in [
         {},
         body(points(0)),
         body([], points(0)),
@@ -45,7 +46,6 @@ def test_a_value_that_is_none_is_no_idleness(value: Any) -> None:
         {"cpuUtilization": points(0), "gpuUtilization": {"avg": points(0), "gpuIds": []}},
         {"cpuUtilization": points(0), "gpuUtilization": points(0)},
         body(points(0), points(0, begin=AT + 1)),
-    ],
-)
-def test_where_a_series_is_missing_there_is_no_sample(reply: dict[str, Any]) -> None:
-    assert read_samples(reply) == ()
+    ]:
+        with subtests.test(reply=reply):
+            assert read_samples(reply) == ()

@@ -26,11 +26,12 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("raw", GARBAGE, ids=lambda raw: repr(raw[:24]))
-def test_what_is_not_a_json_object_is_garbage(raw):
-    reply = read_reply(200, raw)
-    assert reply.is_garbage
-    assert reply.body is None
+def test_what_is_not_a_json_object_is_garbage(subtests: pytest.Subtests) -> None:
+    for raw in GARBAGE:
+        with subtests.test(raw=raw):
+            reply = read_reply(200, raw)
+            assert reply.is_garbage
+            assert reply.body is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"  \r\n", b"null", b" null\n"])

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -192,13 +193,12 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("status", "phase"), [(status, phase) for phase, words in STATUSES.items() for status in words.split()]
-)
-def test_every_status_has_a_phase(status, phase):
-    machine = novita_json.read_machine(MACHINE | {"status": status})
-    assert machine is not None
-    assert (machine.phase, machine.raw_status) == (phase, status)
+def test_every_status_has_a_phase(subtests: pytest.Subtests) -> None:
+    for status, phase in [(status, phase) for phase, words in STATUSES.items() for status in words.split()]:
+        with subtests.test(status=status, phase=phase):
+            machine = novita_json.read_machine(MACHINE | {"status": status})
+            assert machine is not None
+            assert (machine.phase, machine.raw_status) == (phase, status)
 
 
 @pytest.mark.proves("F17")
@@ -218,9 +218,11 @@ def test_the_reason_of_a_failure_is_kept_short():
     assert len(machine.error) <= 300
 
 
-@pytest.mark.parametrize("row_id", [None, "", 7, " ", " a", "a\n", "a\0", "x" * 256, ["a"], {}])
-def test_a_machine_without_a_usable_id_is_no_machine(row_id):
-    assert novita_json.read_machine(MACHINE | {"id": row_id}) is None
+def test_a_machine_without_a_usable_id_is_no_machine(subtests: pytest.Subtests) -> None:
+    row_ids: list[Any] = [None, "", 7, " ", " a", "a\n", "a\0", "x" * 256, ["a"], {}]
+    for row_id in row_ids:
+        with subtests.test(row_id=row_id):
+            assert novita_json.read_machine(MACHINE | {"id": row_id}) is None
 
 
 def test_a_bare_row_is_enough_for_a_machine():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -74,20 +75,19 @@ async def test_each_kind_is_told_in_its_own_way(
     assert not {"authorization", "cookie", "webhook-signature"} & set(headers)
 
 
-@pytest.mark.parametrize("kind", CHATS)
-@pytest.mark.parametrize("word", HOSTILE_WORDS)
 async def test_whatever_a_name_holds_arrives_as_valid_json(
-    kind: EndpointKind, word: str, client: SsrfSafeClient
+    client: SsrfSafeClient, subtests: pytest.Subtests
 ) -> None:
-    body = json.dumps(event("instance.failed", name=word, statusReason=word)).encode()
-    async with Receiver() as receiver:
-        assert (await notify(client, kind, f"{receiver.url}topic", body)).accepted
-    assert len(receiver.requests) == 1 and posted(receiver)[1]
+    for kind, word in product(CHATS, HOSTILE_WORDS):
+        with subtests.test(kind=kind, word=word):
+            body = json.dumps(event("instance.failed", name=word, statusReason=word)).encode()
+            async with Receiver() as receiver:
+                assert (await notify(client, kind, f"{receiver.url}topic", body)).accepted
+            assert len(receiver.requests) == 1 and posted(receiver)[1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "said", "category"),
-    [
+async def test_each_answer_has_its_category(client: SsrfSafeClient, subtests: pytest.Subtests) -> None:
+    for kind, status, said, category in [
         (EndpointKind.SLACK, 200, "ok", "ok"),
         (EndpointKind.SLACK, 404, "no_service", "gone"),
         (EndpointKind.SLACK, 404, "channel_not_found", "gone"),
@@ -110,17 +110,14 @@ async def test_whatever_a_name_holds_arrives_as_valid_json(
         (EndpointKind.NTFY, 403, '{"code": 40301, "error": "forbidden"}', "http_4xx"),
         (EndpointKind.NTFY, 410, "", "gone"),
         (EndpointKind.NTFY, 429, '{"code": 42901}', "throttled"),
-    ],
-)
-async def test_each_answer_has_its_category(
-    kind: EndpointKind, status: int, said: str, category: str, client: SsrfSafeClient
-) -> None:
-    text = answer(status, body="" if status == 204 else said)
-    async with Receiver(text) as receiver:
-        result = await notify(client, kind, f"{receiver.url}topic")
-    assert (result.accepted, result.status, result.category) == (category == "ok", status, category)
-    # Nothing is shown of what they write, but for words that we know.
-    assert "html" not in result.detail and "Unknown" not in result.detail
+    ]:
+        with subtests.test(kind=kind, status=status, said=said, category=category):
+            text = answer(status, body="" if status == 204 else said)
+            async with Receiver(text) as receiver:
+                result = await notify(client, kind, f"{receiver.url}topic")
+            assert (result.accepted, result.status, result.category) == (category == "ok", status, category)
+            # Nothing is shown of what they write, but for words that we know.
+            assert "html" not in result.detail and "Unknown" not in result.detail
 
 
 @pytest.mark.parametrize(
