@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 import io
 import os
 import random
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -93,6 +96,7 @@ class WorldClock:
         self._herd = herd
         self._loop = asyncio.get_running_loop()
         self._sleeps_left = interrupted_after
+        self.command_thread = 0
 
     def now(self) -> datetime:
         return self._herd.clock.now()
@@ -101,17 +105,31 @@ class WorldClock:
         return self._herd.clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("a command does nothing meanwhile: it pauses")
+        # On the loop of the client.
+        if self._is_interrupted():
+            thread = ctypes.c_ulong(self.command_thread)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(KeyboardInterrupt))
+            raise asyncio.CancelledError
+        if seconds > 0:
+            await asyncio.wrap_future(self._pass(seconds))
 
     def pause(self, seconds: float) -> None:
-        if self._sleeps_left is not None:
-            self._sleeps_left -= 1
-            if self._sleeps_left < 0:
-                # As a person with Ctrl-C would.
-                raise KeyboardInterrupt
+        # In the thread of the command.
+        if self._is_interrupted():
+            raise KeyboardInterrupt
         if seconds > 0:
-            passing = self._herd.run_for(timedelta(seconds=seconds))
-            asyncio.run_coroutine_threadsafe(passing, self._loop).result()
+            self._pass(seconds).result()
+
+    def _is_interrupted(self) -> bool:
+        """Return True once a person has pressed Ctrl-C."""
+        if self._sleeps_left is None:
+            return False
+        self._sleeps_left -= 1
+        return self._sleeps_left < 0
+
+    def _pass(self, seconds: float) -> Future[None]:
+        passing = self._herd.run_for(timedelta(seconds=seconds))
+        return asyncio.run_coroutine_threadsafe(passing, self._loop)
 
 
 class Stream(io.TextIOWrapper):
@@ -197,6 +215,8 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 def _run(
     argv: tuple[str, ...], around: CliContext, streams: tuple[Stream, Stream, Stream], env: dict[str, str]
 ) -> int:
+    assert isinstance(around.clock, WorldClock)
+    around.clock.command_thread = threading.get_ident()
     with _process(streams, env):
         try:
             _command().main(args=list(argv), prog_name="gpuherd", obj=around)
