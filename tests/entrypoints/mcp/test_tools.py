@@ -10,12 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.entrypoints.mcp.mcp_session import (
-    ROWS_MAX,
-    TEXT_MAX,
-    plain,
-    plain_data,
-)
+from gpuherd.entrypoints.mcp.mcp_session import ROWS_MAX, TEXT_MAX, one_line, safe_json
 from tests.entrypoints.mcp.conftest import Agent
 from tests.support.herd import Herd
 
@@ -80,7 +75,7 @@ async def test_read_only_has_no_tool_that_changes_anything_and_holds_no_plan(an_
 @pytest.mark.parametrize("evil", CORPUS, ids=range(len(CORPUS)))
 async def test_what_others_wrote_stays_data(an_agent: Agents, api: httpx.AsyncClient, evil: str) -> None:
     # A name that the API takes, as the cloud or another user may have given it, and one that it refuses.
-    name = plain(evil, 90).replace("/", "|")
+    name = one_line(evil, 90).replace("/", "|")
     body = {"name": name, "productName": "RTX 4090 24GB", "templateId": "101", "labels": {"note": name}}
     made = (await api.post("/api/instances", json=body)).json()
     agent = an_agent(answer="accept")
@@ -100,9 +95,7 @@ def test_data_is_bounded_in_every_direction() -> None:
     deep: object = "x"
     for _ in range(100):
         deep = [deep]
-    data = plain_data(
-        {"rows": [{"a": "b\nc"}] * 1000, "deep": deep, "text": "y" * 1000, "n": 1, "none": None}
-    )
+    data = safe_json({"rows": [{"a": "b\nc"}] * 1000, "deep": deep, "text": "y" * 1000, "n": 1, "none": None})
     assert len(data["rows"]) == ROWS_MAX and data["rows"][0] == {"a": "b c"}
     assert len(data["text"]) == TEXT_MAX and (data["n"], data["none"]) == (1, None)
     assert len(json.dumps(data["deep"])) < 50

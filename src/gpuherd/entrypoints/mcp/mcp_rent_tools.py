@@ -1,4 +1,8 @@
-"""MCP tools that rent, extend and stop, each with a person's yes."""
+"""Tools that plan, rent, extend and end. An agent rents only a plan of its own, and a person confirms costs.
+
+Variables name secrets and never hold values: what an agent says is in its transcript. The refusal of a wrong
+variable does not repeat it, since it may be a value.
+"""
 
 from __future__ import annotations
 
@@ -7,137 +11,32 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
-from mcp.server.mcpserver import (
-    AcceptedElicitation,
-    Elicit,
-    ElicitationResult,
-    Resolve,
-)
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-)
+from mcp.server.mcpserver import AcceptedElicitation, Elicit, ElicitationResult, Resolve
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import Forbidden
 from gpuherd.client.wish import AutoStop, Lease, Wish
 from gpuherd.entrypoints.mcp.mcp_session import (
     Ctx,
-    InstanceRef,
+    InstanceArgument,
     Json,
     chosen,
     herd_of,
     instance_data,
     note_use,
-    plain,
-    plain_data,
+    one_line,
     refusal,
     rows,
+    safe_json,
     session_of,
 )
 
-SECONDS_AN_HOUR = 3600
-CENT = Decimal("0.01")
-
-
-class Confirm(BaseModel):
-    """What a person answers."""
-
-    confirmed: bool = Field(description="Spend at most this much?")
-
-
-YES = Confirm(confirmed=True)
-
-
-async def ask_to_rent(plan_id: str, ctx: Ctx) -> Confirm | Elicit[Confirm]:
-    """Ask whether a held plan shall be rented, where that is needed."""
-    async with herd_of(ctx) as herd:
-        plan = await herd.held_plan(plan_id)
-        if plan.instance_id is not None:
-            # It was rented already, and is not rented again.
-            return YES
-        # guard: what an agent rents has an end
-        if plan.lease_seconds is None:
-            words = "what an agent rents must have an end, and this plan has no lease"
-            raise refusal("LEASE_REQUIRED", words, "a plan made with plan_rental: it always has one")
-        price = plan.held_hourly_price
-        most = price * plan.lease_seconds / SECONDS_AN_HOUR
-        what = f"{plan.gpu_num} x {_words(plan.product_names)} ({plain(plan.billing_mode, 20)})"
-        terms = f"at most ${price} an hour, for {_duration(plan.lease_seconds)}"
-        return await _decide(ctx, herd, f"Rent {what} for {terms}, at most ${_rounded(most)} in all?", most)
-
-
-async def ask_to_extend(instance: str, seconds: int, ctx: Ctx) -> Confirm | Elicit[Confirm]:
-    """Ask whether an instance shall go on for so long, where that is needed."""
-    async with herd_of(ctx) as herd:
-        it = await herd.instances.get(instance)
-        price = it.hourly_price
-        most = None if price is None else price * seconds / SECONDS_AN_HOUR
-        cost = "at a price that is not known" if most is None else f"at most ${_rounded(most)} more"
-        return await _decide(ctx, herd, f"Keep {plain(it.id, 60)} for {_duration(seconds)}, {cost}?", most)
-
-
-def require_yes(answer: ElicitationResult[Confirm], undone: str) -> None:
-    """Go on only if a person has said yes, or did not have to be asked."""
-    # guard: an agent spends nothing that a person did not say yes to
-    if not (isinstance(answer, AcceptedElicitation) and answer.data.confirmed):
-        words = f"a person was asked and did not say yes; {undone}"
-        raise refusal("NOT_CONFIRMED", words, "something else: ask the person what they want")
-
-
-async def _decide(
-    ctx: Ctx, herd: AsyncGpuherd, question: str, most: Decimal | None
-) -> Confirm | Elicit[Confirm]:
-    limit = session_of(ctx).ask_above_usd
-    if most is not None and most <= limit:
-        return YES
-    if _can_ask(ctx):
-        return Elicit(question, Confirm)
-    # guard: where an agent cannot ask only a strict budget stands in
-    if (await herd.keys.own()).strict_budget:
-        return YES
-    said = "an unknown amount" if most is None else f"${_rounded(most)}"
-    raise refusal(
-        "CONFIRMATION_NEEDED",
-        f"this may cost {said}, more than ${limit}, and this client cannot ask a person",
-        f"something of at most ${limit} in all (a shorter lease, a cheaper GPU); a client that supports "
-        "elicitation; or a key with a strict budget",
-    )
-
-
-def _can_ask(ctx: Ctx) -> bool:
-    capabilities = ctx.client_capabilities
-    elicitation = None if capabilities is None else capabilities.elicitation
-    # One that names no mode is of a time when forms were the only one.
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-
-
-def _words(names: tuple[str, ...]) -> str:
-    return " or ".join(plain(it, 60) for it in names[:3])
-
-
-def _rounded(amount: Decimal) -> Decimal:
-    """Round up: what is asked for must not be less than what it costs."""
-    return amount.quantize(CENT, ROUND_CEILING)
-
-
-def _duration(seconds: int) -> str:
-    hours, minutes = divmod((seconds + 59) // 60, 60)
-    words = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
-    return " ".join(words) or "0 min"
-
-
-# As the server has it; it checks them again.
+# The limits of the server, which checks them again.
 ENVS_MAX, MOUNTS_MAX = 99, 30
-
-
 SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,510}")
 BY_NAME = '{"VARIABLE": {"secret": NAME}} with names that list_secrets shows; a person sets their values'
-
-
 ENVS_SCHEMA = {
     "anyOf": [
         {
@@ -153,9 +52,7 @@ ENVS_SCHEMA = {
         {"type": "null"},
     ]
 }
-
-
-# Checked here and not by pydantic, whose messages quote what is wrong.
+# Not checked by pydantic: its messages quote the wrong value.
 NamedEnvs = Annotated[
     Any,
     WithJsonSchema(ENVS_SCHEMA),
@@ -176,7 +73,7 @@ class Mount(BaseModel):
 
 
 def checked_envs(envs: Any) -> dict[str, dict[str, str]] | None:
-    """Return variables that refer to secrets; anything else is refused without a word of it."""
+    """Return variables that refer to secrets. Refuse anything else, and do not repeat it."""
     if envs is None:
         return None
     if not isinstance(envs, dict) or len(envs) > ENVS_MAX:
@@ -195,20 +92,20 @@ def checked_envs(envs: Any) -> dict[str, dict[str, str]] | None:
 
 
 async def check_secrets(herd: AsyncGpuherd, envs: Mapping[str, Any] | None) -> None:
-    """Refuse a name that no secret has before it is sent anywhere: it may be a value."""
+    """Refuse the name of an unknown secret, and do not send it: it may be a value."""
     if not envs:
         return
-    known = {it.name for it in await herd.secrets.list()}
-    if missing := [name for name, it in envs.items() if it["secret"] not in known]:
+    known = {secret.name for secret in await herd.secrets.list()}
+    if missing := [name for name, value in envs.items() if value["secret"] not in known]:
         words = f"this key has no secret of the name that is given for {', '.join(missing)}"
         raise refusal("SECRET_NOT_FOUND", words, BY_NAME)
 
 
 def checked_mounts(mounts: Sequence[Mount] | None) -> dict[str, str] | None:
-    """Return paths by volumes."""
+    """Return the paths by volume ids."""
     if not mounts:
         return None
-    found = {it.id: it.mount_path for it in mounts}
+    found = {mount.id: mount.mount_path for mount in mounts}
     if len(found) < len(mounts):
         raise refusal("INVALID_VOLUMES", "a volume is named twice", "each volume once")
     return found
@@ -284,7 +181,7 @@ async def plan_rental(
     async with herd_of(ctx) as herd:
         await check_secrets(herd, wish["envs"])
         longest = (await herd.keys.own()).limits.max_lease_seconds
-        # What an agent rents always has an end, and no later one than its key may have.
+        # Every rental of an agent has an end, within the limit of its key.
         seconds = min(lease_seconds, longest or lease_seconds)
         wish["lease"] = Lease(seconds=seconds, then=then)
         note = None
@@ -296,9 +193,104 @@ async def plan_rental(
             plan = await herd.plan(product_name, template_id, name=name, **wish)
         fields = ("fits", "planId", "expiresAt", "heldHourlyPrice", "bestHourlyPrice", "reasons", "warnings")
         shown = chosen(plan.raw, (*fields, "productName", "gpuNum", "billingMode", "estimatedReadyInSeconds"))
-        offers = [chosen(it.raw, ("productName", "region", "hourlyPrice", "stock")) for it in plan.offers]
+        offers = [
+            chosen(offer.raw, ("productName", "region", "hourlyPrice", "stock")) for offer in plan.offers
+        ]
         ends = {"leaseSeconds": seconds, "silenceSeconds": silence_seconds, "then": then}
         return {**shown, **rows("offers", offers), **ends, "note": note}
+
+
+SECONDS_AN_HOUR = 3600
+CENT = Decimal("0.01")
+
+
+class Confirm(BaseModel):
+    """The answer of a person."""
+
+    confirmed: bool = Field(description="Spend at most this much?")
+
+
+YES = Confirm(confirmed=True)
+
+
+async def ask_to_rent(plan_id: str, ctx: Ctx) -> Confirm | Elicit[Confirm]:
+    """Ask a person to confirm the rental of a held plan, unless it is cheap."""
+    async with herd_of(ctx) as herd:
+        plan = await herd.held_plan(plan_id)
+        if plan.instance_id is not None:
+            # It is rented already. A repeat rents nothing.
+            return YES
+        # guard: what an agent rents has an end
+        if plan.lease_seconds is None:
+            words = "what an agent rents must have an end, and this plan has no lease"
+            raise refusal("LEASE_REQUIRED", words, "a plan made with plan_rental: it always has one")
+        price = plan.held_hourly_price
+        most = price * plan.lease_seconds / SECONDS_AN_HOUR
+        what = f"{plan.gpu_num} x {_product_names(plan.product_names)} ({one_line(plan.billing_mode, 20)})"
+        terms = f"at most ${price} an hour, for {_duration(plan.lease_seconds)}"
+        return await _decide(ctx, herd, f"Rent {what} for {terms}, at most ${_rounded(most)} in all?", most)
+
+
+async def ask_to_extend(instance: str, seconds: int, ctx: Ctx) -> Confirm | Elicit[Confirm]:
+    """Ask a person to confirm a new end of an instance, unless it is cheap."""
+    async with herd_of(ctx) as herd:
+        found = await herd.instances.get(instance)
+        price = found.hourly_price
+        most = None if price is None else price * seconds / SECONDS_AN_HOUR
+        cost = "at a price that is not known" if most is None else f"at most ${_rounded(most)} more"
+        return await _decide(
+            ctx, herd, f"Keep {one_line(found.id, 60)} for {_duration(seconds)}, {cost}?", most
+        )
+
+
+def require_yes(answer: ElicitationResult[Confirm], undone: str) -> None:
+    """Refuse, unless a person has confirmed or did not have to."""
+    # guard: an agent spends nothing that a person did not say yes to
+    if not (isinstance(answer, AcceptedElicitation) and answer.data.confirmed):
+        words = f"a person was asked and did not say yes; {undone}"
+        raise refusal("NOT_CONFIRMED", words, "something else: ask the person what they want")
+
+
+async def _decide(
+    ctx: Ctx, herd: AsyncGpuherd, question: str, most: Decimal | None
+) -> Confirm | Elicit[Confirm]:
+    limit = session_of(ctx).ask_above_usd
+    if most is not None and most <= limit:
+        return YES
+    if _can_ask(ctx):
+        return Elicit(question, Confirm)
+    # guard: where an agent cannot ask only a strict budget stands in
+    if (await herd.keys.own()).strict_budget:
+        return YES
+    amount = "an unknown amount" if most is None else f"${_rounded(most)}"
+    raise refusal(
+        "CONFIRMATION_NEEDED",
+        f"this may cost {amount}, more than ${limit}, and this client cannot ask a person",
+        f"something of at most ${limit} in all (a shorter lease, a cheaper GPU); a client that supports "
+        "elicitation; or a key with a strict budget",
+    )
+
+
+def _can_ask(ctx: Ctx) -> bool:
+    capabilities = ctx.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    # An older client names no mode: forms were the only one.
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def _product_names(names: tuple[str, ...]) -> str:
+    return " or ".join(one_line(name, 60) for name in names[:3])
+
+
+def _rounded(amount: Decimal) -> Decimal:
+    """Round up: a person must not confirm less than the cost."""
+    return amount.quantize(CENT, ROUND_CEILING)
+
+
+def _duration(seconds: int) -> str:
+    hours, minutes = divmod((seconds + 59) // 60, 60)
+    words = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
+    return " ".join(words) or "0 min"
 
 
 MayRent = Annotated[ElicitationResult[Confirm], Resolve(ask_to_rent)]
@@ -318,7 +310,7 @@ async def rent(
 
 async def extend_lease(
     ctx: Ctx,
-    instance: InstanceRef,
+    instance: InstanceArgument,
     seconds: Annotated[int, Field(ge=10, le=90 * 86_400, description="The new end, counted from now.")],
     answer: MayExtend,
 ) -> Json:
@@ -326,27 +318,27 @@ async def extend_lease(
     # guard: an agent asks for more time as it asks for a rental
     require_yes(answer, "its end is as it was")
     async with herd_of(ctx) as herd:
-        changed: Json = plain_data(dict((await herd.instances.set_lease(instance, Lease(seconds))).raw))
+        changed: Json = safe_json(dict((await herd.instances.set_lease(instance, Lease(seconds))).raw))
         await note_use(ctx, herd, instance)
         return changed
 
 
-async def keep_alive(ctx: Ctx, instance: InstanceRef) -> Json:
+async def keep_alive(ctx: Ctx, instance: InstanceArgument) -> Json:
     """Say that an instance is in use, so that silence does not end it. Its lease ends all the same."""
     async with herd_of(ctx) as herd:
         await herd.instances.heartbeat(instance)
         return instance_data(await herd.instances.get(instance))
 
 
-async def stop_instance(ctx: Ctx, instance: InstanceRef) -> Json:
+async def stop_instance(ctx: Ctx, instance: InstanceArgument) -> Json:
     """Stop an instance: the GPU is given back, the disk stays."""
     async with herd_of(ctx) as herd:
-        accepted: Json = plain_data(dict((await herd.instances.stop(instance)).raw))
+        accepted: Json = safe_json(dict((await herd.instances.stop(instance)).raw))
         return accepted
 
 
-async def delete_instance(ctx: Ctx, instance: InstanceRef) -> Json:
+async def delete_instance(ctx: Ctx, instance: InstanceArgument) -> Json:
     """Delete an instance with all its data, in any state. This cannot be undone."""
     async with herd_of(ctx) as herd:
-        accepted: Json = plain_data(dict((await herd.instances.delete(instance)).raw))
+        accepted: Json = safe_json(dict((await herd.instances.delete(instance)).raw))
         return accepted
