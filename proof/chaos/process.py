@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.domain.cloud.account_identity import account_flag
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy
 from gpuherd.domain.instance.instance import Instance
@@ -17,6 +16,7 @@ from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.domain.job import Done
 from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.services import Stores
 from proof.chaos.cloud.recording_cloud import CircuitBreakerCloud
 from proof.chaos.crash_injection import CrashablePort, CrashInjector
 from proof.chaos.virtual_time import VirtualClock
@@ -142,7 +142,7 @@ class Process(Herd):
     def breaker_state(self) -> str:  # type: ignore[override]
         return self.breaker_cloud.breaker.state.value
 
-    def _open(self, path: Path) -> StorePorts:
+    def _open(self, path: Path) -> Stores:
         tables, clock, changed = self._memory, self.clock, self.hub.changed
         instance_leases = RecordingLeases(tables, clock, self.ids, changed)
         instance_leases.on_bound, instance_leases.on_saved = (
@@ -170,7 +170,7 @@ class Process(Herd):
             instances=self._crashable(MemoryInstances(tables, clock, changed), "instances"),
             observations=self._crashable(observations, "sightings"),
             instance_leases=self._crashable(instance_leases, "turns"),
-            book=self._crashable(MemoryJobs(tables, clock), "book"),
+            jobs=self._crashable(MemoryJobs(tables, clock), "book"),
             outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
             costs=MemoryCosts(tables),

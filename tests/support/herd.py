@@ -45,7 +45,7 @@ from gpuherd.adapters.stores.orphan_store import SqlOrphans
 from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog, SqlOutbox, SqlWebhookEndpoints
 from gpuherd.bootstrap.build_services import Parts, assemble
 from gpuherd.bootstrap.open_stores import on_saved
-from gpuherd.bootstrap.service_parts import Ports, StorePorts, Values
+from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.domain.api_key import Limits
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.observation import SettlingPolicy
@@ -72,6 +72,7 @@ from gpuherd.usecases.instances.check_launch import RegionRules
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.service.leader_election import StoreHistory
+from gpuherd.usecases.services import Rules, Stores
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
@@ -266,7 +267,7 @@ class Herd:
         self.keys = KeyRing([ROOT_KEY])
         self.sealer = AesGcmSealer([SECRETS_KEY])
         self.stores = self._open(path)
-        self.ports = Ports(
+        self.ports = Outside(
             stores=self.stores,
             cloud=self.cloud,
             sealer=self.sealer,
@@ -291,7 +292,7 @@ class Herd:
             is_ready=lambda: True,
             limiters={"novita": RateLimiter(clock, 300), "watch": RateLimiter(clock, 60)},
         )
-        self.values = Values(
+        self.values = Rules(
             boot_id="boot",
             admin_key=ADMIN_KEY,
             webhook_keys=self.keys,
@@ -314,16 +315,20 @@ class Herd:
 
     def _hold(self, parts: Parts) -> None:
         """Name what tests do and see. Only this method knows how use cases are built."""
-        plane, stores = parts.plane, self.stores
+        plane, stores, services = parts.plane, self.stores, parts.services
         self.plane = plane
-        self.gate, self.catalogue, self.observer = parts.gate, parts.catalogue, parts.observer
+        self.gate, self.catalogue, self.observer = (
+            parts.gate,
+            services.catalogue,
+            services.observer,
+        )
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
         self.watch_clock, self.watch_use = parts.advance.watch_clock, parts.watch_use
-        self.capacity_line, self.watch_capacity = parts.capacity_line, parts.watch_capacity
+        self.capacity_line, self.watch_capacity = services.capacity_line, services.watch_capacity
         self.reader, self.manage_caches = plane.read_instance, plane.manage_caches
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
         self.observations, self.instance_leases = stores.observations, stores.instance_leases
-        self.book, self.outbox = stores.book, stores.outbox
+        self.book, self.outbox = stores.jobs, stores.outbox
         self.endpoints, self.orphans = stores.endpoints, stores.orphans
         self._name_reads(parts)
         self._name_orders(parts)
@@ -346,8 +351,11 @@ class Herd:
         )
         self.comprehensive = plane.list_comprehensive
         self.forget_comprehensive = plane.list_comprehensive.forget
-        self.offers, self.forget_offers = parts.catalogue.offers, parts.catalogue.invalidate_offers
-        self.regions, self.run_spec = parts.catalogue.regions, parts.catalogue.run_spec
+        self.offers, self.forget_offers = (
+            parts.services.catalogue.offers,
+            parts.services.catalogue.invalidate_offers,
+        )
+        self.regions, self.run_spec = parts.services.catalogue.regions, parts.services.catalogue.run_spec
         self.find_template = plane.catalogue.find_template
         self.costs, self.leftovers, self.balance = (
             plane.costs.report,
@@ -370,7 +378,7 @@ class Herd:
         self.put_secret, self.get_secret = secrets.put, secrets.get
         self.remove_secret, self.list_secrets = secrets.remove, secrets.list_of
         self.rotate_secrets = plane.rotate_secrets
-        endpoints, cache = webhooks.endpoints, parts.endpoint_cache
+        endpoints, cache = webhooks.endpoints, parts.services.endpoint_cache
         self.add_endpoint, self.get_endpoint = endpoints.add, endpoints.get
         self.enable_endpoint, self.remove_endpoint = endpoints.enable, endpoints.remove
         self.list_endpoints, self.knows_endpoint_secret = endpoints.list_all, endpoints.knows_secret
@@ -379,11 +387,11 @@ class Herd:
         self.send_test, self.send_endpoint_test = webhooks.test.url, webhooks.test.endpoint
         self.show_webhook_secret = webhooks.key_secrets.show
         self.rotate_webhook_secret = webhooks.key_secrets.rotate
-        self.change = parts.event_recorder.change
-        self.account_outbox_entries = parts.event_recorder.account_outbox_entries
+        self.change = parts.services.event_recorder.change
+        self.account_outbox_entries = parts.services.event_recorder.account_outbox_entries
         self.delivery_job, self.reconcile_job = (
-            parts.job_factory.delivery_job,
-            parts.job_factory.reconcile_job,
+            parts.services.job_factory.delivery_job,
+            parts.services.job_factory.reconcile_job,
         )
         self.rent = parts.advance.apply_step.rent
         own = parts.advance.apply_step.own_machine
@@ -392,7 +400,7 @@ class Herd:
 
     def _name_rounds(self, parts: Parts) -> None:
         """Name what the service does by itself, now and then."""
-        plane, observer, collector = parts.plane, parts.observer, parts.plane.orphans.collect
+        plane, observer, collector = parts.plane, parts.services.observer, parts.plane.orphans.collect
         self.look, self.observe, self.sync = observer.look, observer.tick, observer.sync
         self.is_stale, self.has_listed = observer.is_stale, observer.has_listed
         self.recent_listing, self.sync_cloud = observer.recent_listing, plane.sync_cloud
@@ -424,7 +432,7 @@ class Herd:
 
     def rewire(self, **changes: Any) -> None:
         """Assemble the service anew, with other ports or settings."""
-        own = {it.name for it in fields(Ports)}
+        own = {it.name for it in fields(Outside)}
         self.ports = replace(self.ports, **{key: it for key, it in changes.items() if key in own})
         self.values = replace(self.values, **{key: it for key, it in changes.items() if key not in own})
         self._hold(assemble(self.ports, self.values))
@@ -461,11 +469,11 @@ class Herd:
 
     def tell_endpoints(self, *endpoints: WebhookEndpoint) -> None:
         """Let events go to these endpoints only."""
-        self._parts.event_recorder._endpoints = lambda: endpoints
+        self._parts.services.event_recorder._endpoints = lambda: endpoints
 
     def lose_webhook_root_key(self, keys: KeyRing) -> None:
         """Let webhooks be signed with other root keys than those that the secrets were made with."""
-        self._parts.endpoint_cache._keys = keys
+        self._parts.services.endpoint_cache._keys = keys
 
     def forget_heartbeats(self) -> None:
         """Be as a process that has just started: what was said before was not heard."""
@@ -480,7 +488,7 @@ class Herd:
     def auto_delete(self, value: bool) -> None:
         self.collector.auto_delete = value
 
-    def _open(self, path: Path) -> StorePorts:
+    def _open(self, path: Path) -> Stores:
         """Open the store; a herd on another store overrides this."""
         clock, changed = self.clock, self.hub.changed
         self.database = database = self.new_database(path)
@@ -491,7 +499,7 @@ class Herd:
         orphans = SqlOrphans(database, clock, changed)
         self.history.subscribe(instances.forget)
         events = SqlEventLog(database, clock, changed)
-        return StorePorts(
+        return Stores(
             installation=self._installation(flags),
             hub=self.hub,
             history=self.history,
@@ -501,7 +509,7 @@ class Herd:
             account_events=events,
             observations=SqlObservations(database, changed),
             instance_leases=MeteredLeases(sql_leases, self.meter),
-            book=SqlJobs(database, clock),
+            jobs=SqlJobs(database, clock),
             outbox=SqlOutbox(database, clock),
             deliveries=SqlDeliveryLog(database, clock),
             endpoints=SqlWebhookEndpoints(database),

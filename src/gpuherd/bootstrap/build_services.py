@@ -1,4 +1,4 @@
-"""What several subjects use, in the background and in the foreground."""
+"""Build the services and all that runs on them from the settings and the outside."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from gpuherd.bootstrap.build_use_cases import (
     build_watch_use,
     build_webhooks,
 )
-from gpuherd.bootstrap.service_parts import Ports, Shared, Values
+from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import CostServices, EventServices, Plane
 from gpuherd.resilience.per_host_limit import HostGate
+from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments, ManageSecrets, RotateSecrets
+from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.manage_volumes import ListVolumes
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
@@ -65,15 +67,16 @@ from gpuherd.usecases.service.run_jobs import (
     Sweep,
     TracedHandler,
 )
+from gpuherd.usecases.services import Rules, Services
 
 
-def build_shared(ports: Ports, values: Values) -> Shared:
-    """Return what the other parts are built upon."""
-    stores, clock = ports.stores, ports.clock
-    job_factory = JobFactory(ports.ids, values.max_retry_attempts)
-    endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
-    keys = build_keys(ports, values)
-    catalogue = CatalogueCache(ports.cloud, clock, values.disk)
+def build_services(outside: Outside, rules: Rules) -> Services:
+    """Make the services. Nothing runs yet, and nothing was read."""
+    stores, clock = outside.stores, outside.clock
+    job_factory = JobFactory(outside.ids, rules.max_retry_attempts)
+    endpoint_cache = EndpointCache(stores.endpoints, rules.webhook_keys, clock)
+    key_cache = ApiKeyCache(stores.keys, rules.admin_key, clock, stores.shared_limits)
+    catalogue = CatalogueCache(outside.cloud, clock, rules.disk)
     account = AccountGuard(
         flags=stores.flags,
         observations=stores.observations,
@@ -82,48 +85,83 @@ def build_shared(ports: Ports, values: Values) -> Shared:
         confirmed=stores.account_confirmed,
     )
     vanishing = VanishingBrake(
-        flags=stores.flags, observations=stores.observations, clock=clock, settling=values.settling
+        flags=stores.flags, observations=stores.observations, clock=clock, settling=rules.settling
     )
-    browsed_catalogue = catalogue.for_browsing(ports.browse_cloud or ports.cloud)
+    browsed_catalogue = catalogue.for_browsing(outside.browse_cloud or outside.cloud)
     capacity_line = CapacityLine(
-        stores.capacity, catalogue, browsed_catalogue, clock, is_shared=ports.replica_flags is not None
+        stores.capacity, catalogue, browsed_catalogue, clock, is_shared=outside.replica_flags is not None
     )
-    event_recorder = EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current)
+    event_recorder = EventRecorder(clock, outside.ids, job_factory, endpoint_cache.current)
     budget_cache = BudgetCache(stores.budgets)
-    return Shared(
-        environments=Environments(ports.sealer, stores.secrets),
+    return Services(
+        stores=stores,
+        rules=rules,
+        cloud=outside.cloud,
+        sealer=outside.sealer,
+        billing=outside.billing,
+        volumes=outside.volumes,
+        credentials=outside.credentials,
+        template_editor=outside.template_editor,
+        prewarms=outside.prewarms,
+        use_metrics=outside.use_metrics,
+        activity_probe=outside.activity_probe,
+        webhook_sender=outside.webhook_sender,
+        notifier=outside.notifier,
+        prober=outside.prober,
+        log_egress=outside.log_egress,
+        clock=clock,
+        rng=outside.rng,
+        ids=outside.ids,
+        meter=outside.meter,
+        tracer=outside.tracer,
+        breaker_state=outside.breaker_state,
+        is_ready=outside.is_ready,
+        limiters=outside.limiters,
+        waiting_writes=outside.waiting_writes,
+        leadership=outside.leadership,
+        replica_flags=outside.replica_flags,
+        live_replicas=outside.live_replicas,
+        watch_cloud=outside.watch_cloud,
+        browse_cloud=outside.browse_cloud,
+        environments=Environments(outside.sealer, stores.secrets),
         make_heir=MakeHeir(
             instances=stores.instances,
             event_recorder=event_recorder,
             job_factory=job_factory,
             clock=clock,
-            ids=ports.ids,
-            max_wait=values.instance_max_wait,
+            ids=outside.ids,
+            max_wait=rules.instance_max_wait,
             budgets=budget_cache,
-            budget_rules=values.budget_rules,
+            budget_rules=rules.budget_rules,
         ),
-        end_lineage=EndLineage(stores.instances, event_recorder, clock, ports.ids, stores.book, job_factory),
+        end_lineage=EndLineage(
+            stores.instances, event_recorder, clock, outside.ids, stores.jobs, job_factory
+        ),
         capacity_line=capacity_line,
-        watch_capacity=WatchCapacity(capacity_line, stores.capacity, stores.book, job_factory, clock),
+        watch_capacity=WatchCapacity(capacity_line, stores.capacity, stores.jobs, job_factory, clock),
         account=account,
         vanishing=vanishing,
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
-        keys=keys,
+        key_cache=key_cache,
+        sessions=Sessions(
+            rules.admin_key, stores.ended_sessions, clock, outside.ids, rounds=rules.session_stretching_rounds
+        ),
         budget_cache=budget_cache,
-        key_secrets=build_key_secrets(ports, values, keys.key_cache),
+        key_secrets=build_key_secrets(outside, rules, key_cache),
         event_recorder=event_recorder,
         catalogue=catalogue,
         browsed_catalogue=browsed_catalogue,
-        observer=build_observer(ports, values, job_factory, account, vanishing, catalogue),
-        alarm=build_alarm(ports, values),
+        observer=build_observer(outside, rules, job_factory, account, vanishing, catalogue),
+        alarm=build_alarm(outside, rules),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts(Shared):
+class Parts:
     """Everything that runs in the background, and the plane: what the outside may use."""
 
+    services: Services
     advance: AdvanceInstance
     gate: HostGate
     run_job: RunJob
@@ -137,53 +175,53 @@ class Parts(Shared):
     plane: Plane
 
 
-def assemble(ports: Ports, values: Values) -> Parts:
+def assemble(outside: Outside, rules: Rules) -> Parts:
     """Return all parts of a service, put together; nothing runs yet and nothing was read."""
-    if ports.tracer.is_on:
-        ports = _traced(ports)
-    stores, clock = ports.stores, ports.clock
-    shared = build_shared(ports, values)
-    advance = build_advance(ports, values, shared)
+    if outside.tracer.is_on:
+        outside = _traced(outside)
+    services = build_services(outside, rules)
+    stores, clock = services.stores, services.clock
+    advance = build_advance(services)
     gate = HostGate(clock)
     handlers: dict[str, Handler] = {
         **dict.fromkeys(RECONCILE_KINDS, advance),
-        CHECK_HEALTH: build_health_round(ports, shared, advance.apply_step),
-        SEND_WEBHOOK: build_delivery(ports, shared, gate),
+        CHECK_HEALTH: build_health_round(services, advance.apply_step),
+        SEND_WEBHOOK: build_delivery(services, gate),
     }
-    if ports.tracer.is_on:
+    if services.tracer.is_on:
         for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
-            handlers[kind] = TracedHandler(handlers[kind], ports.tracer)
-    cost_events = build_cost_events(ports, shared)
-    costs = build_costs(ports, cost_events)
-    meter_volumes = MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock, ports.leadership)
+            handlers[kind] = TracedHandler(handlers[kind], services.tracer)
+    cost_events = build_cost_events(services)
+    costs = build_costs(services, cost_events)
+    meter_volumes = MeterVolumes(
+        services.billing, stores.metered_costs, stores.flags, clock, services.leadership
+    )
     return Parts(
-        **vars(shared),
+        services=services,
         advance=advance,
         gate=gate,
-        run_job=RunJob(stores.book, handlers, clock, ports.meter),
-        sweep=Sweep(stores.book, shared.job_factory, clock, stores.history),
+        run_job=RunJob(stores.jobs, handlers, clock, services.meter),
+        sweep=Sweep(stores.jobs, services.job_factory, clock, stores.history),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
-        reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
+        reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=services.rules.disk),
         watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
         meter_volumes=meter_volumes,
-        watch_use=build_watch_use(ports, shared, advance.up_since),
-        review_budgets=build_review(ports, values, shared),
-        plane=_plane(ports, values, shared, costs, meter_volumes),
+        watch_use=build_watch_use(services, advance.up_since),
+        review_budgets=build_review(services),
+        plane=_plane(outside, services, costs, meter_volumes),
     )
 
 
-def _traced(ports: Ports) -> Ports:
-    leases = TracedLeases(ports.stores.instance_leases, ports.tracer, ports.clock)
-    return replace(ports, stores=replace(ports.stores, instance_leases=leases))
+def _traced(outside: Outside) -> Outside:
+    leases = TracedLeases(outside.stores.instance_leases, outside.tracer, outside.clock)
+    return replace(outside, stores=replace(outside.stores, instance_leases=leases))
 
 
-def _plane(
-    ports: Ports, values: Values, shared: Shared, costs: CostServices, meter_volumes: MeterVolumes
-) -> Plane:
-    stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
-    list_volumes = ListVolumes(ports.billing, costs.leftovers.cache)
-    instances = build_instances(ports, values, shared, list_volumes)
-    prewarms = build_prewarms(ports, values, shared)
+def _plane(outside: Outside, services: Services, costs: CostServices, meter_volumes: MeterVolumes) -> Plane:
+    stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
+    list_volumes = ListVolumes(services.billing, costs.leftovers.cache)
+    instances = build_instances(services, list_volumes)
+    prewarms = build_prewarms(services)
     caches = (
         *instances.read.caches,
         *instances.comprehensive.caches,
@@ -195,50 +233,51 @@ def _plane(
     feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(feed.forget)
     return Plane(
+        services=services,
         judge_values=instances.judge,
         launch_instance=instances.launch,
         plan_launch=instances.plan,
         plans=instances.plans,
-        explain_instance=ExplainInstance(stores.instances, stores.book, shared.capacity_line.place_of),
+        explain_instance=ExplainInstance(stores.instances, stores.jobs, services.capacity_line.place_of),
         find_instance=instances.find,
         read_instance=instances.read,
         list_instances=instances.list_page,
         list_comprehensive=instances.comprehensive,
-        sync_cloud=SyncCloud(shared.observer, instances.comprehensive.forget),
+        sync_cloud=SyncCloud(services.observer, instances.comprehensive.forget),
         manage_caches=ManageCaches(caches, stores.instances),
         change_goal=instances.change_goal,
         replace_instance=instances.replace,
         change_lease=instances.change_lease,
         note_use=instances.note_use,
         read_history=ReadHistory(instances.find, stores.instances),
-        read_log=ReadLog(instances.find, ports.browse_cloud or ports.cloud, ports.log_egress, clock),
-        read_jobs=ReadJobs(stores.book),
+        read_log=ReadLog(instances.find, services.browse_cloud or services.cloud, services.log_egress, clock),
+        read_jobs=ReadJobs(stores.jobs),
         creates=ManageCreates(stores.flags, clock),
-        account=shared.account,
-        vanishing=shared.vanishing,
-        health=build_health(ports, values, shared),
-        overview=build_overview(ports, shared),
-        retry_job=RetryJob(stores.book, stores.outbox, clock),
-        webhooks=build_webhooks(ports, values, shared),
-        orphans=build_orphans(ports, values, shared),
+        account=services.account,
+        vanishing=services.vanishing,
+        health=build_health(services),
+        overview=build_overview(services),
+        retry_job=RetryJob(stores.jobs, stores.outbox, clock),
+        webhooks=build_webhooks(services),
+        orphans=build_orphans(services),
         events=EventServices(ReadEventHistory(stores.events), feed),
         costs=costs,
-        budgets=build_budgets(ports, values, shared),
-        volumes=build_volumes(ports, values, shared, list_volumes, meter_volumes),
-        images=build_images(ports, shared),
+        budgets=build_budgets(services),
+        volumes=build_volumes(services, list_volumes, meter_volumes),
+        images=build_images(services),
         prewarms=prewarms,
         catalogue=catalogue,
-        targets=values.allowed_targets,
-        lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),
-        keys=shared.keys,
-        secrets=ManageSecrets(stores.secrets, ports.sealer, clock),
-        rotate_secrets=RotateSecrets(stores.secrets, stores.instances, stores.audit, ports.sealer, clock),
+        targets=services.rules.allowed_targets,
+        lookup=AuthorizedLookup(stores.instances, stores.jobs, stores.outbox),
+        keys=build_keys(services),
+        secrets=ManageSecrets(stores.secrets, services.sealer, clock),
+        rotate_secrets=RotateSecrets(stores.secrets, stores.instances, stores.audit, services.sealer, clock),
         clock=clock,
-        ids=ports.ids,
-        meter=ports.meter,
-        tracer=ports.tracer,
-        metrics=ports.metrics_page(build_metric_sources(ports, shared, caches, feed)),
-        is_ready=ports.is_ready,
-        replicas=ports.live_replicas,
-        settings_shown=ports.settings_shown,
+        ids=services.ids,
+        meter=services.meter,
+        tracer=services.tracer,
+        metrics=outside.metrics_page(build_metric_sources(services, caches, feed)),
+        is_ready=services.is_ready,
+        replicas=services.live_replicas,
+        settings_shown=outside.settings_shown,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuherd import __version__
 from gpuherd.adapters.prometheus_metrics import MetricSources
-from gpuherd.bootstrap.service_parts import Ports, Shared, Values
+from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
     BudgetServices,
     CostServices,
@@ -26,7 +26,6 @@ from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.access.audit_requests import AnswerOnce, AuditTrail, ClaimRequest
 from gpuherd.usecases.access.manage_keys import ApiKeyCache, ManageKeys
-from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.collect_orphans import (
     CollectOrphans,
     ExecuteOrphanOrder,
@@ -116,131 +115,127 @@ from gpuherd.usecases.reconcile.rent_machine import RentMachine
 from gpuherd.usecases.reconcile.watch_idleness import IdleBrake, LookAtUse, WatchUse
 from gpuherd.usecases.service.make_jobs import JobFactory
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
+from gpuherd.usecases.services import Rules, Services
 
 
-def build_keys(ports: Ports, values: Values) -> KeyServices:
+def build_keys(services: Services) -> KeyServices:
     """Return everything about keys, ready to be asked."""
-    stores, clock = ports.stores, ports.clock
-    key_cache = ApiKeyCache(stores.keys, values.admin_key, clock, stores.shared_limits)
+    stores, clock = services.stores, services.clock
     return KeyServices(
-        key_cache=key_cache,
-        manage=ManageKeys(stores.keys, key_cache, clock, ports.rng, ports.ids, values.webhook_keys),
-        audit=AuditTrail(stores.audit, clock),
-        claim_request=ClaimRequest(ports.sealer),
-        answer_once=AnswerOnce(stores.claims),
-        sessions=Sessions(
-            values.admin_key,
-            stores.ended_sessions,
-            clock,
-            ports.ids,
-            rounds=values.session_stretching_rounds,
+        key_cache=services.key_cache,
+        manage=ManageKeys(
+            stores.keys, services.key_cache, clock, services.rng, services.ids, services.rules.webhook_keys
         ),
+        audit=AuditTrail(stores.audit, clock),
+        claim_request=ClaimRequest(services.sealer),
+        answer_once=AnswerOnce(stores.claims),
+        sessions=services.sessions,
     )
 
 
-def build_key_secrets(ports: Ports, values: Values, key_cache: ApiKeyCache) -> KeyWebhookSecrets:
+def build_key_secrets(outside: Outside, rules: Rules, key_cache: ApiKeyCache) -> KeyWebhookSecrets:
     """Return the secrets that sign for a key's own receivers."""
     return KeyWebhookSecrets(
-        keys=ports.stores.keys,
+        keys=outside.stores.keys,
         known_key=key_cache.find,
         refresh_keys=key_cache.refresh,
-        ring=values.webhook_keys,
-        clock=ports.clock,
-        ids=ports.ids,
-        common=values.common_webhook_secrets,
-        also_common=values.sign_with_common,
+        ring=rules.webhook_keys,
+        clock=outside.clock,
+        ids=outside.ids,
+        common=rules.common_webhook_secrets,
+        also_common=rules.sign_with_common,
     )
 
 
-def build_budgets(ports: Ports, values: Values, shared: Shared) -> BudgetServices:
+def build_budgets(services: Services) -> BudgetServices:
     """Return what the outside may ask about budgets."""
-    stores, clock, cache = ports.stores, ports.clock, shared.budget_cache
+    stores, clock, cache = services.stores, services.clock, services.budget_cache
     return BudgetServices(
-        read=ReadBudgets(stores.budgets, values.budget_rules, clock),
-        add=AddBudget(stores.budgets, cache, stores.keys, clock, ports.ids),
+        read=ReadBudgets(stores.budgets, services.rules.budget_rules, clock),
+        add=AddBudget(stores.budgets, cache, stores.keys, clock, services.ids),
         change=ChangeBudget(
             budgets=stores.budgets,
             cache=cache,
             keys=stores.keys,
-            budget_events=BudgetEvents(shared.event_recorder),
-            rules=values.budget_rules,
+            budget_events=BudgetEvents(services.event_recorder),
+            rules=services.rules.budget_rules,
             clock=clock,
         ),
         remove=RemoveBudget(stores.budgets, cache, clock),
     )
 
 
-def build_review(ports: Ports, values: Values, shared: Shared) -> ReviewBudgets:
+def build_review(services: Services) -> ReviewBudgets:
     """Return what looks after the budgets."""
-    stores = ports.stores
+    stores = services.stores
     return ReviewBudgets(
         budgets=stores.reviewed_budgets,
-        cache=shared.budget_cache,
-        jobs=stores.book,
-        job_factory=shared.job_factory,
-        budget_events=BudgetEvents(shared.event_recorder),
-        rules=values.budget_rules,
-        clock=ports.clock,
+        cache=services.budget_cache,
+        jobs=stores.jobs,
+        job_factory=services.job_factory,
+        budget_events=BudgetEvents(services.event_recorder),
+        rules=services.rules.budget_rules,
+        clock=services.clock,
     )
 
 
 def build_observer(
-    ports: Ports,
-    values: Values,
+    outside: Outside,
+    rules: Rules,
     job_factory: JobFactory,
     account: AccountGuard,
     vanishing: VanishingBrake,
     catalogue: CatalogueCache,
 ) -> ObserveCloud:
     """Return what lists the machines of the account."""
-    stores, cloud = ports.stores, ports.watch_cloud or ports.cloud
+    stores, cloud = outside.stores, outside.watch_cloud or outside.cloud
     return ObserveCloud(
         cloud=cloud,
         observations=stores.observations,
-        jobs=stores.book,
+        jobs=stores.jobs,
         job_factory=job_factory,
-        clock=ports.clock,
-        settling=values.settling,
-        poll_interval=values.poll_interval,
+        clock=outside.clock,
+        settling=rules.settling,
+        poll_interval=rules.poll_interval,
         account=account,
-        judge_list=JudgeList(cloud, stores.observations, values.settling),
+        judge_list=JudgeList(cloud, stores.observations, rules.settling),
         vanishing=vanishing,
         metering=PrepareMetering(
             observations=stores.observations,
-            clock=ports.clock,
-            boot_id=values.host_boot_id,
+            clock=outside.clock,
+            boot_id=rules.host_boot_id,
             installation=stores.installation,
             tariff=ReadTariff(catalogue),
         ),
-        breaker_state=ports.breaker_state,
+        breaker_state=outside.breaker_state,
         history=stores.history,
-        leadership=ports.leadership,
-        flags=ports.replica_flags,
-        tracer=ports.tracer,
+        leadership=outside.leadership,
+        flags=outside.replica_flags,
+        tracer=outside.tracer,
     )
 
 
-def build_alarm(ports: Ports, values: Values) -> InstallationAlarm:
+def build_alarm(outside: Outside, rules: Rules) -> InstallationAlarm:
     """Return what tells that a second database makes machines under our id."""
-    stores = ports.stores
+    stores = outside.stores
     return InstallationAlarm(
         flags=stores.flags,
         installation=stores.installation,
-        begun_at=ports.clock.now(),
+        begun_at=outside.clock.now(),
         history=stores.history,
-        settling=values.settling,
+        settling=rules.settling,
     )
 
 
-def build_cost_events(ports: Ports, shared: Shared) -> CostEvents:
+def build_cost_events(services: Services) -> CostEvents:
     """Return what tells of money."""
-    stores = ports.stores
-    return CostEvents(stores.account_events, shared.event_recorder, stores.flags, ports.clock)
+    stores = services.stores
+    return CostEvents(stores.account_events, services.event_recorder, stores.flags, services.clock)
 
 
-def build_costs(ports: Ports, cost_events: CostEvents) -> CostServices:
+def build_costs(services: Services, cost_events: CostEvents) -> CostServices:
     """Return what the outside may ask about money."""
-    stores, billing, clock = ports.stores, ports.billing, ports.clock
+    stores, billing, clock = services.stores, services.billing, services.clock
     return CostServices(
         report=ReportCosts(stores.costs, clock),
         label_keys=ListLabelKeys(stores.costs, clock),
@@ -251,30 +246,30 @@ def build_costs(ports: Ports, cost_events: CostEvents) -> CostServices:
     )
 
 
-def build_watch_use(ports: Ports, shared: Shared, up_since: datetime) -> WatchUse:
+def build_watch_use(services: Services, up_since: datetime) -> WatchUse:
     """Return what watches the use of instances that may end by idleness."""
-    stores, clock = ports.stores, ports.clock
+    stores, clock = services.stores, services.clock
     return WatchUse(
         instances=stores.instances,
-        jobs=stores.book,
+        jobs=stores.jobs,
         look=LookAtUse(
-            metrics=ports.use_metrics, activity=ports.activity_probe, clock=clock, up_since=up_since
+            metrics=services.use_metrics, activity=services.activity_probe, clock=clock, up_since=up_since
         ),
         brake=IdleBrake(stores.flags, stores.observations, clock),
-        account=shared.account,
-        event_recorder=shared.event_recorder,
-        job_factory=shared.job_factory,
+        account=services.account,
+        event_recorder=services.event_recorder,
+        job_factory=services.job_factory,
         clock=clock,
     )
 
 
-def build_images(ports: Ports, shared: Shared) -> ImageServices:
+def build_images(services: Services) -> ImageServices:
     """Return what the outside may ask about them."""
-    audit, clock, catalogue = ports.stores.audit, ports.clock, shared.browsed_catalogue
-    cloud = ports.browse_cloud or ports.cloud
+    audit, clock, catalogue = services.stores.audit, services.clock, services.browsed_catalogue
+    cloud = services.browse_cloud or services.cloud
     return ImageServices(
-        registry=ManageRegistry(ports.credentials, catalogue, audit, clock),
-        templates=ManageTemplates(ports.template_editor, cloud, catalogue, audit, clock),
+        registry=ManageRegistry(services.credentials, catalogue, audit, clock),
+        templates=ManageTemplates(services.template_editor, cloud, catalogue, audit, clock),
     )
 
 
@@ -296,92 +291,94 @@ class InstanceParts:
     note_use: NoteUse
 
 
-def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: ListVolumes) -> InstanceParts:
+def build_instances(services: Services, list_volumes: ListVolumes) -> InstanceParts:
     """Return what people ask of instances."""
-    stores, clock = ports.stores, ports.clock
-    instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
+    stores, clock = services.stores, services.clock
+    instances, catalogue, observer = stores.instances, services.browsed_catalogue, services.observer
     find, pin_region = FindInstance(instances), PinRegion(list_volumes)
-    ends = EndRules(values.default_lease, values.delete_stopped_after, values.lease_warning)
-    judge = JudgeValues(catalogue, ends, clock, values.lookup_budget_s)
+    ends = EndRules(
+        services.rules.default_lease, services.rules.delete_stopped_after, services.rules.lease_warning
+    )
+    judge = JudgeValues(catalogue, ends, clock, services.rules.lookup_budget_s)
     parts = InstanceParts(
         judge=judge,
         launch=LaunchInstance(
             instances=instances,
             catalogue=catalogue,
-            environments=shared.environments,
+            environments=services.environments,
             pin_region=pin_region,
-            event_recorder=shared.event_recorder,
-            job_factory=shared.job_factory,
-            rules=values.regions,
+            event_recorder=services.event_recorder,
+            job_factory=services.job_factory,
+            rules=services.rules.regions,
             clock=clock,
-            ids=ports.ids,
-            max_wait=values.instance_max_wait,
+            ids=services.ids,
+            max_wait=services.rules.instance_max_wait,
             judge=judge,
-            budgets=shared.budget_cache,
-            budget_rules=values.budget_rules,
-            line=shared.capacity_line,
-            max_replacements=values.max_replacements,
-            lookup_budget_s=values.lookup_budget_s,
-            tracer=ports.tracer,
+            budgets=services.budget_cache,
+            budget_rules=services.rules.budget_rules,
+            line=services.capacity_line,
+            max_replacements=services.rules.max_replacements,
+            lookup_budget_s=services.rules.lookup_budget_s,
+            tracer=services.tracer,
         ),
         plan=PlanLaunch(
             instances=instances,
             catalogue=catalogue,
-            environments=shared.environments,
+            environments=services.environments,
             pin_region=pin_region,
             flags=stores.flags,
-            rules=values.regions,
-            timeout_s=values.request_timeout_s,
+            rules=services.rules.regions,
+            timeout_s=services.rules.request_timeout_s,
             judge=judge,
             budgets=stores.budgets,
-            budget_cache=shared.budget_cache,
-            budget_rules=values.budget_rules,
+            budget_cache=services.budget_cache,
+            budget_rules=services.rules.budget_rules,
             clock=clock,
-            line=shared.capacity_line,
+            line=services.capacity_line,
         ),
         plans=PlanServices(
-            HoldPlan(stores.held_plans, ports.sealer, clock, ports.ids),
-            FindHeldPlan(stores.held_plans, ports.sealer),
+            HoldPlan(stores.held_plans, services.sealer, clock, services.ids),
+            FindHeldPlan(stores.held_plans, services.sealer),
         ),
         find=find,
         read=ReadInstance(
-            find, instances, stores.hub, clock, observer.is_stale, shared.capacity_line.place_of
+            find, instances, stores.hub, clock, observer.is_stale, services.capacity_line.place_of
         ),
         list_page=ListInstances(instances, clock),
         comprehensive=ListComprehensive(
-            instances, ports.browse_cloud or ports.cloud, observer, stores.installation, clock
+            instances, services.browse_cloud or services.cloud, observer, stores.installation, clock
         ),
         change_goal=ChangeGoal(
             instances=instances,
-            jobs=stores.book,
+            jobs=stores.jobs,
             find=find,
-            event_recorder=shared.event_recorder,
-            job_factory=shared.job_factory,
+            event_recorder=services.event_recorder,
+            job_factory=services.job_factory,
             clock=clock,
-            ids=ports.ids,
-            max_wait=values.instance_max_wait,
+            ids=services.ids,
+            max_wait=services.rules.instance_max_wait,
             lease_warning=ends.lease_warning,
-            breaker_state=ports.breaker_state,
-            budgets=shared.budget_cache,
-            budget_rules=values.budget_rules,
-            end_lineage=shared.end_lineage,
+            breaker_state=services.breaker_state,
+            budgets=services.budget_cache,
+            budget_rules=services.rules.budget_rules,
+            end_lineage=services.end_lineage,
         ),
         replace=ReplaceInstance(
             instances=instances,
-            jobs=stores.book,
+            jobs=stores.jobs,
             find=find,
-            make_heir=shared.make_heir,
-            job_factory=shared.job_factory,
+            make_heir=services.make_heir,
+            job_factory=services.job_factory,
         ),
         change_lease=ChangeLease(
             instances=instances,
-            jobs=stores.book,
+            jobs=stores.jobs,
             find=find,
-            job_factory=shared.job_factory,
+            job_factory=services.job_factory,
             rules=ends,
             clock=clock,
-            budgets=shared.budget_cache,
-            budget_rules=values.budget_rules,
+            budgets=services.budget_cache,
+            budget_rules=services.rules.budget_rules,
         ),
         note_use=NoteUse(instances, find, clock),
     )
@@ -391,45 +388,50 @@ def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: 
 
 
 def build_metric_sources(
-    ports: Ports, shared: Shared, caches: Sequence[Cache[Any, Any]], feed: EventFeed
+    services: Services, caches: Sequence[Cache[Any, Any]], feed: EventFeed
 ) -> MetricSources:
     """Return what a scrape asks."""
-    instances, stores = ports.stores.instances, ports.stores
+    instances, stores = services.stores.instances, services.stores
 
     async def by_status() -> dict[str, int]:
         return {status.value: count for status, count in (await instances.count_by_status()).items()}
 
     async def holds() -> dict[str, bool]:
         return {
-            "account": await shared.account.unconfirmed() is not None,
-            "vanishing": await shared.vanishing.held() is not None,
+            "account": await services.account.unconfirmed() is not None,
+            "vanishing": await services.vanishing.held() is not None,
         }
 
     return MetricSources(
         holds=holds,
-        job_stats=stores.book.stats,
+        job_stats=stores.jobs.stats,
         instances_by_status=by_status,
-        breaker_state=ports.breaker_state,
+        breaker_state=services.breaker_state,
         caches=lambda: [it.stats for it in caches],
-        limiters=ports.limiters,
+        limiters=services.limiters,
         orphans=stores.orphans.open,
-        budgets=ReadBudgetRatios(stores.budgets, ports.clock),
-        costs=ReadCostTotals(stores.costs, ports.clock),
+        budgets=ReadBudgetRatios(stores.budgets, services.clock),
+        costs=ReadCostTotals(stores.costs, services.clock),
         installation_shared=partial(stores.flags.get, INSTALLATION_SHARED),
-        replicas=ports.live_replicas,
-        is_leader=ports.leadership.is_leader,
-        waiting_writes=ports.waiting_writes,
+        replicas=services.live_replicas,
+        is_leader=services.leadership.is_leader,
+        waiting_writes=services.waiting_writes,
         event_streams=lambda: feed.streams,
-        waiting_instances=lambda: shared.capacity_line.waiting,
-        spans=ports.tracer.counts,
+        waiting_instances=lambda: services.capacity_line.waiting,
+        spans=services.tracer.counts,
     )
 
 
-def build_orphans(ports: Ports, values: Values, shared: Shared) -> OrphanServices:
+def build_orphans(services: Services) -> OrphanServices:
     """Return what finds, collects, deletes and adopts machines that no instance has."""
-    stores, cloud, clock, installation = ports.stores, ports.cloud, ports.clock, ports.stores.installation
+    stores, cloud, clock, installation = (
+        services.stores,
+        services.cloud,
+        services.clock,
+        services.stores.installation,
+    )
     orphans, fenced = stores.orphans, stores.collector_orphans
-    find = FindOrphan(orphans, ports.browse_cloud or cloud, clock, installation, values.settling)
+    find = FindOrphan(orphans, services.browse_cloud or cloud, clock, installation, services.rules.settling)
     return OrphanServices(
         list_open=ListOrphans(orphans, stores.flags),
         collect=CollectOrphans(
@@ -437,272 +439,275 @@ def build_orphans(ports: Ports, values: Values, shared: Shared) -> OrphanService
             update_ledger=UpdateOrphanLedger(
                 orphans=fenced,
                 instances=stores.instances,
-                cloud=ports.watch_cloud or cloud,
-                catalogue=shared.catalogue,
-                orphan_events=OrphanEvents(shared.event_recorder, clock),
-                alarm=shared.alarm,
+                cloud=services.watch_cloud or cloud,
+                catalogue=services.catalogue,
+                orphan_events=OrphanEvents(services.event_recorder, clock),
+                alarm=services.alarm,
                 clock=clock,
-                settling=values.settling,
+                settling=services.rules.settling,
                 installation=installation,
             ),
             execute_order=ExecuteOrphanOrder(fenced, cloud, clock),
             flags=stores.flags,
             clock=clock,
-            settling=values.settling,
-            latest_list=lambda: shared.observer.latest,
-            breaker_state=ports.breaker_state,
-            auto_delete=values.auto_delete,
-            leadership=ports.leadership,
+            settling=services.rules.settling,
+            latest_list=lambda: services.observer.latest,
+            breaker_state=services.breaker_state,
+            auto_delete=services.rules.auto_delete,
+            leadership=services.leadership,
         ),
         find=find,
         order=OrderOrphan(orphans, find, ExecuteOrphanOrder(orphans, cloud, clock), clock),
         adopt=AdoptOrphan(
             orphans=orphans,
             instances=stores.instances,
-            jobs=stores.book,
+            jobs=stores.jobs,
             find=find,
             cloud=cloud,
-            catalogue=shared.catalogue,
-            event_recorder=shared.event_recorder,
-            job_factory=shared.job_factory,
+            catalogue=services.catalogue,
+            event_recorder=services.event_recorder,
+            job_factory=services.job_factory,
             clock=clock,
-            ids=ports.ids,
-            max_wait=values.instance_max_wait,
+            ids=services.ids,
+            max_wait=services.rules.instance_max_wait,
             installation=installation,
         ),
     )
 
 
-def build_prewarms(ports: Ports, values: Values, shared: Shared) -> PrewarmServices:
+def build_prewarms(services: Services) -> PrewarmServices:
     """Return what the outside may ask about prewarm tasks."""
-    stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
-    list_all = ListPrewarms(ports.prewarms, catalogue, Cache(clock, TTL_S, 1, "prewarms"))
+    stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
+    list_all = ListPrewarms(services.prewarms, catalogue, Cache(clock, TTL_S, 1, "prewarms"))
     return PrewarmServices(
         list_all=list_all,
         create=CreatePrewarm(
-            prewarms=ports.prewarms,
+            prewarms=services.prewarms,
             list_prewarms=list_all,
-            cloud=ports.browse_cloud or ports.cloud,
+            cloud=services.browse_cloud or services.cloud,
             catalogue=catalogue,
             flags=stores.flags,
             clock=clock,
-            ids=ports.ids,
-            create_once=CreateOnce(PREWARM_WORDS, stores.flags, clock, values.settling),
+            ids=services.ids,
+            create_once=CreateOnce(PREWARM_WORDS, stores.flags, clock, services.rules.settling),
         ),
-        delete=DeletePrewarm(ports.prewarms, list_all, stores.audit, clock),
+        delete=DeletePrewarm(services.prewarms, list_all, stores.audit, clock),
     )
 
 
-def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
+def build_advance(services: Services) -> AdvanceInstance:
     """Return what brings an instance nearer to its goal."""
     instance_leases, cloud, clock, event_recorder = (
-        ports.stores.instance_leases,
-        ports.cloud,
-        ports.clock,
-        shared.event_recorder,
+        services.stores.instance_leases,
+        services.cloud,
+        services.clock,
+        services.event_recorder,
     )
     bind = BindMachine(
         instance_leases=instance_leases,
         event_recorder=event_recorder,
         clock=clock,
-        lease_warning=values.lease_warning,
-        line=shared.capacity_line,
-        wake_heads=shared.watch_capacity.wake_heads,
-        max_wait=values.instance_max_wait,
+        lease_warning=services.rules.lease_warning,
+        line=services.capacity_line,
+        wake_heads=services.watch_capacity.wake_heads,
+        max_wait=services.rules.instance_max_wait,
     )
-    clock_steps, read_clocks = ClockStepDetector(clock), shared.observer.metering.read_clocks
+    clock_steps, read_clocks = ClockStepDetector(clock), services.observer.metering.read_clocks
     rent = RentMachine(
         instance_leases=instance_leases,
         cloud=cloud,
-        catalogue=shared.catalogue,
-        environments=shared.environments,
+        catalogue=services.catalogue,
+        environments=services.environments,
         event_recorder=event_recorder,
-        flags=ports.stores.flags,
+        flags=services.stores.flags,
         clock=clock,
         clock_steps=clock_steps,
-        installation=ports.stores.installation,
-        boot_id=values.boot_id,
-        line=shared.capacity_line,
+        installation=services.stores.installation,
+        boot_id=services.rules.boot_id,
+        line=services.capacity_line,
         bind=bind,
         bind_found=BindFoundMachine(
             bind=bind,
-            catalogue=shared.catalogue,
-            alarm=shared.alarm,
+            catalogue=services.catalogue,
+            alarm=services.alarm,
             clock=clock,
-            settling=values.settling,
-            installation=ports.stores.installation,
-            boot_id=values.boot_id,
+            settling=services.rules.settling,
+            installation=services.stores.installation,
+            boot_id=services.rules.boot_id,
         ),
-        nonce=partial(_nonce, ports),
+        nonce=partial(_nonce, services),
         read_clocks=read_clocks,
-        has_listed=shared.observer.has_listed,
+        has_listed=services.observer.has_listed,
         may_have_lost_create=LostCreates(
-            ports.stores.history, ports.stores.observations, clock, values.settling
+            services.stores.history, services.stores.observations, clock, services.rules.settling
         ).may_exist,
-        unknown_outcomes_max=values.unknown_outcomes_max,
+        unknown_outcomes_max=services.rules.unknown_outcomes_max,
     )
-    verify_tag = VerifyTag(instance_leases, event_recorder, ports.stores.flags)
+    verify_tag = VerifyTag(instance_leases, event_recorder, services.stores.flags)
     request = RequestMachine(instance_leases, event_recorder, clock)
-    notices = NoticeLengths(ports.stores.flags, values.reclaim_notice)
+    notices = NoticeLengths(services.stores.flags, services.rules.reclaim_notice)
     apply_step = ApplyStep(
         instance_leases=instance_leases,
         cloud=cloud,
         event_recorder=event_recorder,
         rent=rent,
-        alarm=shared.alarm,
-        resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, values.settling),
-        job_factory=shared.job_factory,
+        alarm=services.alarm,
+        resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, services.rules.settling),
+        job_factory=services.job_factory,
         verify_tag=verify_tag,
-        own_machine=VerifyOwnMachine(cloud, instance_leases, ports.stores.observations, read_clocks),
+        own_machine=VerifyOwnMachine(cloud, instance_leases, services.stores.observations, read_clocks),
         request=request,
         start=StartMachine(instance_leases, cloud, event_recorder, request, clock, clock_steps),
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
-        reclaim=RecordReclaim(instance_leases, event_recorder, notices, shared.capacity_line),
-        end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
+        reclaim=RecordReclaim(instance_leases, event_recorder, notices, services.capacity_line),
+        end=EndInstance(instance_leases, event_recorder, clock, services.ids, services.end_lineage),
         clock=clock,
         read_clocks=read_clocks,
     )
     return AdvanceInstance(
         instance_leases=instance_leases,
         cloud=cloud,
-        job_factory=shared.job_factory,
+        job_factory=services.job_factory,
         apply_step=apply_step,
         verify_tag=verify_tag,
         clock=clock,
-        settling=values.settling,
-        account=shared.account,
+        settling=services.rules.settling,
+        account=services.account,
         clock_steps=clock_steps,
         lease_clock_steps=ClockStepDetector(clock, counts_sleep=True),
         up_since=clock.now(),
-        budgets=shared.budget_cache,
-        line=shared.capacity_line,
+        budgets=services.budget_cache,
+        line=services.capacity_line,
         succession=FollowSuccession(
-            instances=ports.stores.instances,
+            instances=services.stores.instances,
             instance_leases=instance_leases,
-            observations=ports.stores.observations,
-            jobs=ports.stores.book,
-            job_factory=shared.job_factory,
+            observations=services.stores.observations,
+            jobs=services.stores.jobs,
+            job_factory=services.job_factory,
             event_recorder=event_recorder,
-            catalogue=shared.catalogue,
-            make_heir=shared.make_heir,
-            end_lineage=shared.end_lineage,
+            catalogue=services.catalogue,
+            make_heir=services.make_heir,
+            end_lineage=services.end_lineage,
             clock=clock,
-            ids=ports.ids,
+            ids=services.ids,
             notices=notices,
-            meter=ports.meter,
-            limits_of=shared.keys.key_cache.limits_of,
+            meter=services.meter,
+            limits_of=services.key_cache.limits_of,
         ),
-        tracer=ports.tracer,
+        tracer=services.tracer,
     )
 
 
-def build_health_round(ports: Ports, shared: Shared, apply_step: ApplyStep) -> RunHealthRound:
+def build_health_round(services: Services, apply_step: ApplyStep) -> RunHealthRound:
     """Return what probes the application of an instance."""
-    stores = ports.stores
+    stores = services.stores
     return RunHealthRound(
         instances=stores.instances,
         instance_leases=stores.instance_leases,
-        jobs=stores.book,
-        job_factory=shared.job_factory,
-        check_health=CheckHealth(ports.prober, ports.clock, ports.rng),
+        jobs=stores.jobs,
+        job_factory=services.job_factory,
+        check_health=CheckHealth(services.prober, services.clock, services.rng),
         apply_step=apply_step,
     )
 
 
-def _nonce(ports: Ports) -> str:
+def _nonce(services: Services) -> str:
     """Return the random part of a tag; none while a replica of another version may not be able to read it."""
-    known = all(it.version == __version__ for it in ports.live_replicas())
-    return ports.ids.nonce() if known else ""
+    known = all(it.version == __version__ for it in services.live_replicas())
+    return services.ids.nonce() if known else ""
 
 
-def build_health(ports: Ports, values: Values, shared: Shared) -> ReadServiceHealth:
+def build_health(services: Services) -> ReadServiceHealth:
     """Return what answers a health check of the service."""
-    stores = ports.stores
+    stores = services.stores
     return ReadServiceHealth(
-        clock=ports.clock,
+        clock=services.clock,
         observations=stores.observations,
-        jobs=stores.book,
+        jobs=stores.jobs,
         flags=stores.flags,
-        breaker_state=ports.breaker_state,
-        cloud_error=lambda: shared.observer.error_code,
-        account=shared.account,
-        vanishing=shared.vanishing,
-        poll_interval=values.poll_interval,
+        breaker_state=services.breaker_state,
+        cloud_error=lambda: services.observer.error_code,
+        account=services.account,
+        vanishing=services.vanishing,
+        poll_interval=services.rules.poll_interval,
     )
 
 
-def build_overview(ports: Ports, shared: Shared) -> ReadOverview:
+def build_overview(services: Services) -> ReadOverview:
     """Return what sums up the herd."""
-    stores = ports.stores
+    stores = services.stores
     return ReadOverview(
         instances=stores.instances,
-        jobs=stores.book,
+        jobs=stores.jobs,
         flags=stores.flags,
         deliveries=stores.deliveries,
         orphans=stores.orphans,
-        breaker_state=ports.breaker_state,
-        account=shared.account,
-        vanishing=shared.vanishing,
+        breaker_state=services.breaker_state,
+        account=services.account,
+        vanishing=services.vanishing,
     )
 
 
-def build_volumes(
-    ports: Ports, values: Values, shared: Shared, list_all: ListVolumes, meter: MeterVolumes
-) -> VolumeServices:
+def build_volumes(services: Services, list_all: ListVolumes, meter: MeterVolumes) -> VolumeServices:
     """Return what the outside may ask about volumes."""
-    stores, clock = ports.stores, ports.clock
+    stores, clock = services.stores, services.clock
     return VolumeServices(
         list_all=list_all,
         create=CreateVolume(
-            volumes=ports.volumes,
+            volumes=services.volumes,
             list_volumes=list_all,
-            catalogue=shared.browsed_catalogue,
+            catalogue=services.browsed_catalogue,
             flags=stores.flags,
             clock=clock,
-            ids=ports.ids,
-            create_once=CreateOnce(VOLUME_WORDS, stores.flags, clock, values.settling),
+            ids=services.ids,
+            create_once=CreateOnce(VOLUME_WORDS, stores.flags, clock, services.rules.settling),
             meter=meter,
         ),
-        delete=DeleteVolume(ports.volumes, list_all, stores.audit, clock, meter),
+        delete=DeleteVolume(services.volumes, list_all, stores.audit, clock, meter),
     )
 
 
-def build_delivery(ports: Ports, shared: Shared, gate: HostGate) -> DeliverWebhook:
+def build_delivery(services: Services, gate: HostGate) -> DeliverWebhook:
     """Return what sends one delivery of the outbox."""
     return DeliverWebhook(
-        outbox=ports.stores.outbox,
-        sender=ports.webhook_sender,
-        notifier=ports.notifier,
-        endpoint_cache=shared.endpoint_cache,
-        key_secrets=shared.key_secrets,
+        outbox=services.stores.outbox,
+        sender=services.webhook_sender,
+        notifier=services.notifier,
+        endpoint_cache=services.endpoint_cache,
+        key_secrets=services.key_secrets,
         gate=gate,
-        pace=MessagePace(ports.clock),
-        book=ports.stores.book,
-        job_factory=shared.job_factory,
-        clock=ports.clock,
-        rng=ports.rng,
-        meter=ports.meter,
-        tracer=ports.tracer,
+        pace=MessagePace(services.clock),
+        book=services.stores.jobs,
+        job_factory=services.job_factory,
+        clock=services.clock,
+        rng=services.rng,
+        meter=services.meter,
+        tracer=services.tracer,
     )
 
 
-def build_webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
+def build_webhooks(services: Services) -> WebhookServices:
     """Return what the outside may ask about webhooks."""
-    stores, clock, ids, endpoint_cache = ports.stores, ports.clock, ports.ids, shared.endpoint_cache
+    stores, clock, ids, endpoint_cache = (
+        services.stores,
+        services.clock,
+        services.ids,
+        services.endpoint_cache,
+    )
     return WebhookServices(
         endpoints=ManageEndpoints(
-            stores.endpoints, endpoint_cache, values.webhook_keys, ports.notifier, clock, ids
+            stores.endpoints, endpoint_cache, services.rules.webhook_keys, services.notifier, clock, ids
         ),
         deliveries=ListDeliveries(stores.deliveries),
-        replay=ReplayWebhooks(stores.outbox, stores.deliveries, shared.job_factory, clock),
+        replay=ReplayWebhooks(stores.outbox, stores.deliveries, services.job_factory, clock),
         test=SendTestWebhook(
-            ports.webhook_sender,
-            ports.notifier,
+            services.webhook_sender,
+            services.notifier,
             stores.endpoints,
             endpoint_cache,
-            shared.key_secrets,
+            services.key_secrets,
             clock,
             ids,
         ),
-        key_secrets=shared.key_secrets,
+        key_secrets=services.key_secrets,
     )

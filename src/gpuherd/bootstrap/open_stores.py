@@ -59,7 +59,6 @@ from gpuherd.bootstrap.build_cloud import CloudLink
 from gpuherd.bootstrap.key_files import CannotStart, ProcessLock
 from gpuherd.bootstrap.replica_membership import Membership, join_replicas, listen_for_changes
 from gpuherd.bootstrap.rules_from_settings import redact_password
-from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.domain.cloud.account_identity import CloudClaim, refusal_words
 from gpuherd.ports.access_port import Retention
 from gpuherd.ports.clock_port import Clock, Ids
@@ -68,6 +67,7 @@ from gpuherd.ports.telemetry_port import Meter, Tracer
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.service.leader_election import ALL, HEARTBEAT_TIMEOUT, StoreHistory
+from gpuherd.usecases.services import Stores
 
 log = structlog.get_logger()
 QUEUE_LOG_RETENTION = timedelta(hours=24)
@@ -75,7 +75,7 @@ CLOCK_SYNC_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stores(StorePorts):
+class OpenedStores(Stores):
     """Every port of the store, on one database, and what it takes to keep and to end it."""
 
     database: Database
@@ -98,7 +98,7 @@ async def open_stores(
     meter: Meter,
     tracer: Tracer,
     role: str = ALL,
-) -> Stores:
+) -> OpenedStores:
     """Open and migrate the database, and take over what an earlier process left in it.
 
     `CannotStart` if it belongs to another cloud: then nothing was taken over.
@@ -132,7 +132,7 @@ async def open_stores(
     if is_sole_process:
         # We hold the lock, so nobody can be in the middle of a pass.
         instance_leases.release_all_leases()
-    return Stores(
+    return OpenedStores(
         database=database,
         repository=repository,
         installation=installation,
@@ -150,7 +150,7 @@ async def open_stores(
         renewal_loops=renewal_loops
         if is_sole_process
         else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, instance_leases.renew, clock)),
-        book=SqlJobs(database, clock),
+        jobs=SqlJobs(database, clock),
         outbox=SqlOutbox(database, clock),
         deliveries=SqlDeliveryLog(database, clock),
         endpoints=SqlWebhookEndpoints(database),

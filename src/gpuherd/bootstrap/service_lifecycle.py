@@ -31,10 +31,10 @@ from gpuherd.bootstrap.key_files import (
     secrets_keys,
     webhook_keys,
 )
-from gpuherd.bootstrap.open_stores import Stores, open_stores
+from gpuherd.bootstrap.open_stores import OpenedStores, open_stores
 from gpuherd.bootstrap.replica_membership import Membership, share_limits
 from gpuherd.bootstrap.rules_from_settings import shown_settings
-from gpuherd.bootstrap.service_parts import Ports, Values
+from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.offer import DiskTariff
 from gpuherd.domain.money.budget import BudgetRules
@@ -52,6 +52,7 @@ from gpuherd.usecases.service.leader_election import ALL, API
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.service.prune_records import PruneRecords
 from gpuherd.usecases.service.run_jobs import Sweep
+from gpuherd.usecases.services import Rules
 
 log = structlog.get_logger()
 SWEEP_INTERVAL_S = 5.0
@@ -185,7 +186,7 @@ async def build_service(
     probe_egress = SsrfSafeClient(probe_targets, SystemResolver(), clock, tls=tls)
     mailer = _mailer(settings, clock)
     keys = webhook_keys(settings)
-    ports = Ports(
+    ports = Outside(
         stores=stores,
         cloud=link.cloud,
         sealer=AesGcmSealer(secrets_keys(settings, may_make=stores.database.is_sqlite)),
@@ -219,23 +220,23 @@ async def build_service(
     )
     parts = assemble(ports, _values(settings, keys, ids))
     # Before anything can happen that somebody wants to hear of.
-    await parts.endpoint_cache.refresh()
+    await parts.services.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
-    await parts.budget_cache.refresh()
-    await parts.capacity_line.refresh()
-    await parts.observer.begin()
+    await parts.services.budget_cache.refresh()
+    await parts.services.capacity_line.refresh()
+    await parts.services.observer.begin()
     await parts.reprice_disks()
     for reload in (
-        parts.endpoint_cache.refresh,
+        parts.services.endpoint_cache.refresh,
         parts.plane.keys.key_cache.refresh,
-        parts.budget_cache.refresh,
-        parts.capacity_line.refresh,
+        parts.services.budget_cache.refresh,
+        parts.services.capacity_line.refresh,
     ):
         stores.history.subscribe_reload(reload)
     service = Service(
         plane=parts.plane,
         database=stores.database,
-        observer=parts.observer,
+        observer=parts.services.observer,
         sweep=parts.sweep,
         engines=[] if role == API else _engines(settings, stores, parts, clock),
         loops=_loops(settings, stores, link, parts, clock, role),
@@ -261,8 +262,8 @@ def _mailer(settings: Settings, clock: Clock) -> SmtpMailer | None:
     return SmtpMailer(SmtpServer.parse(settings.smtp_url), settings.smtp_from, strict_tls(), clock)
 
 
-def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
-    return Values(
+def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Rules:
+    return Rules(
         boot_id=ids.new("boot_"),
         host_boot_id=host_boot_id() or ids.new("boot_"),
         admin_key=admin_key(settings.data_dir, settings.admin_key),
@@ -291,7 +292,7 @@ def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
 
 
 def _loops(
-    settings: Settings, stores: Stores, link: CloudLink, parts: Parts, clock: Clock, role: str
+    settings: Settings, stores: OpenedStores, link: CloudLink, parts: Parts, clock: Clock, role: str
 ) -> list[Loop]:
     membership, plane = stores.membership, parts.plane
     return [
@@ -302,7 +303,7 @@ def _loops(
         Loop("history", HISTORY_RELOAD_INTERVAL_S, stores.history.reload, clock),
         Loop("clock-steps", CLOCK_STEP_INTERVAL_S, parts.advance.watch_clock, clock),
         # A follower learns what the leader's lists have shown.
-        Loop("observe", settings.fast_poll_interval_s, parts.observer.tick, clock),
+        Loop("observe", settings.fast_poll_interval_s, parts.services.observer.tick, clock),
         *_refresh_loops(stores, parts, clock),
         *_housekeeping_loops(plane, clock),
         *([] if role == API else _leader_loops(settings, stores, parts, clock)),
@@ -314,7 +315,7 @@ def _collect_interval_s(settings: Settings) -> float:
     return min(COLLECT_INTERVAL_MAX_S, max(COLLECT_INTERVAL_MIN_S, settings.create_settle_s / 18))
 
 
-def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Engine]:
+def _engines(settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock) -> list[Engine]:
     return [
         _engine(stores, parts, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
         _engine(stores, parts, (CHECK_HEALTH,), HEALTH_CONCURRENCY, clock, "health"),
@@ -322,20 +323,22 @@ def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> 
     ]
 
 
-def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
+def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
     collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
         Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
-        Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.watch_capacity), clock),
+        Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.services.watch_capacity), clock),
         Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
         *_leader_housekeeping_loops(settings, stores, parts, clock),
     ]
 
 
-def _leader_housekeeping_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
+def _leader_housekeeping_loops(
+    settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock
+) -> list[Loop]:
     leader_only = stores.membership.leader_only
     prune_records = PruneRecords(
         stores.retention,
@@ -369,20 +372,20 @@ def _housekeeping_loops(plane: Plane, clock: Clock) -> list[Loop]:
     ]
 
 
-def _refresh_loops(stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
+def _refresh_loops(stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops that learn what other replicas have changed; on a file of our own there are none."""
     if stores.database.is_sqlite:
         return []
     return [
-        Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.endpoint_cache.refresh, clock),
+        Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.services.endpoint_cache.refresh, clock),
         Loop("keys", KEY_REFRESH_INTERVAL_S, parts.plane.keys.key_cache.refresh, clock),
-        Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.budget_cache.refresh, clock),
-        Loop("line", LINE_REFRESH_INTERVAL_S, parts.capacity_line.refresh, clock),
+        Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.services.budget_cache.refresh, clock),
+        Loop("line", LINE_REFRESH_INTERVAL_S, parts.services.capacity_line.refresh, clock),
     ]
 
 
 def _engine(
-    stores: Stores, parts: Parts, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
+    stores: OpenedStores, parts: Parts, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
 ) -> Engine:
     return Engine(
         stores.repository,

@@ -75,6 +75,7 @@ from gpuherd.usecases.money.report_costs import (
 from gpuherd.usecases.service.prune_records import ManageCaches
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import compact
 
 
@@ -189,6 +190,7 @@ class ShownSetting:
 class Plane:
     """What the outside may use of the inside."""
 
+    services: Services
     judge_values: JudgeValues
     launch_instance: LaunchInstance
     plan_launch: PlanLaunch

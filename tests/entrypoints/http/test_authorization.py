@@ -213,7 +213,8 @@ class TestBadKeys:
             sent.append((name.encode(), value.encode("latin-1")))
         reply = await anonymous.get("/api/instances", headers=sent)
         assert reply.status_code in (401, 431)  # a key may be longer than a head
-        assert reply.headers["www-authenticate"] == "Bearer"
+        if reply.status_code == 401:
+            assert reply.headers["www-authenticate"] == "Bearer"
         assert key not in reply.text
 
     async def test_the_good_key_opens(self, anonymous: httpx.AsyncClient, plane: Plane) -> None:

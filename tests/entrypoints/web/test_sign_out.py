@@ -9,6 +9,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from gpuherd.bootstrap.build_services import build_services
 from gpuherd.bootstrap.build_use_cases import build_keys
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.domain.secret import Secret
@@ -36,7 +37,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def other_plane(plane: Plane, herd: Herd) -> Plane:
     """What another replica, or the next process, has: the same database, and nothing else in common."""
-    return replace(plane, keys=build_keys(herd.ports, herd.values))
+    return replace(plane, keys=build_keys(build_services(herd.ports, herd.values)))
 
 
 @pytest.fixture

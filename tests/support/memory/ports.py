@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.services import Stores
 from tests.support.absent import Absent
 from tests.support.no_endpoints import NoEndpoints
 
 
-def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: Any) -> StorePorts:
+def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: Any) -> Stores:
     """Return all ports: those that are given, and none for what no herd in memory is asked."""
-    return StorePorts(
+    return Stores(
         installation=installation,
         hub=hub,
         orphans=orphans,

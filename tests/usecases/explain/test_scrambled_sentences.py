@@ -15,7 +15,6 @@ import pytest
 
 from gpuherd.adapters.stores import row_codec
 from gpuherd.adapters.stores.instance_store import SqlInstances
-from gpuherd.bootstrap.service_parts import StorePorts
 from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health import HealthCheck
@@ -28,6 +27,7 @@ from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
+from gpuherd.usecases.services import Stores
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -130,7 +130,7 @@ class RewritingHerd(Herd):
         self.saved: list[Instance] = []
         super().__init__(path, world, clock, cloud=RewritingCloud(world, words))
 
-    def _open(self, path: Path) -> StorePorts:
+    def _open(self, path: Path) -> Stores:
         ports = super()._open(path)
         instances = RewritingInstances(self.database, self.clock, self.hub.changed)
         instances.words = self.words
