@@ -17,10 +17,10 @@ from bench.month.weather import MonthWorld, WeatherPlan, set_faults
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.cloud.template import CreateCall, Template
 from gpuherd.domain.errors import CloudRefused, GpuherdError, OutcomeUnknown
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.machine import SimulatedMachine
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import TEMPLATE
+from tests.support.simulated_cloud import SimulatedCloud
 
 LATENCY_S = 0.2
 RETRY_S = 60.0

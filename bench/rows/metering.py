@@ -20,12 +20,12 @@ from bench.report import Line
 from gpuherd.adapters.novita import novita_json
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.simulator.api.shapes import instance_shape
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import read_create_request
 from gpuherd.simulator.views.listing import show_machine
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 DEARER_MAX = 1.05
 PAGE = 100
@@ -76,7 +76,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
     with tempfile.TemporaryDirectory() as directory:
         clock = FakeClock()
         cloud = RecordedCloud(World(clock, random.Random(5)), count)
-        herd = Herd(Path(directory) / "herd.db", cloud._world, clock, cloud=cloud)
+        herd = Herd(Path(directory) / "herd.db", cloud.world, clock, cloud=cloud)
         try:
             with_meter_s, without_s = await _ticks(herd, cloud, count)
         finally:

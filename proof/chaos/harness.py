@@ -29,7 +29,6 @@ from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.webhook_port import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.money.tariff import disk_usd_per_hour
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.timeline import Due
@@ -49,6 +48,7 @@ from proof.chaos.process import Pace, Process, ProcessEnvironment
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import PRODUCT
 from tests.support.memory.tables import InstanceRow
+from tests.support.simulated_cloud import SimulatedCloud
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What every cloud behind the port promises, run on the real adapter over HTTP and on the simulated face."""
+"""What the cloud behind the port promises, run on the real adapter over HTTP and in this process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_cloud import NovitaCloud
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.cloud.machine import ConnectionDetails, Phase
@@ -34,12 +35,12 @@ from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import StoredTemplate as KeptTemplate
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
+from tests.support.simulated_cloud import SimulatedCloud
 
 PRODUCT, CLUSTER, REGION = "4090.16c62g", "us-ca-6", "US-CA-06"
 TAG = Tag("abcd1234", "01jcqz0000000000000000test", 1)
@@ -607,8 +608,8 @@ def fill(world: World, count: int) -> None:
         world.create(CreateRequest(product_id=PRODUCT, cluster_id=CLUSTER, name=f"m{n}"))
 
 
-class TestSimulatedCloud(CloudContract):
-    """The port, in memory."""
+class TestInProcessCloud(CloudContract):
+    """The real adapter on a world in this process, as stories and storms use it."""
 
     @pytest.fixture
     def open_cloud(self, world: World) -> OpenCloud:
@@ -625,8 +626,7 @@ class TestNovitaCloud(CloudContract):
 
         def open_cloud(patience_s: float) -> NovitaCloud:
             transport = NovitaTransport(
-                server.base_url,
-                Secret("sk_contract"),
+                Exchange(server.base_url, Secret("sk_contract"), clock=clock),
                 clock=clock,
                 rng=Random(7),
                 limiter=RateLimiter(clock, per_minute=0),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_cloud import NovitaCloud
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.instance.instance import Status
@@ -34,8 +35,7 @@ class Door:
         self.breaker = CircuitBreaker(clock, threshold=THRESHOLD)
         self.limiter = RateLimiter(clock, PER_MINUTE, burst=60)
         transport = NovitaTransport(
-            base_url,
-            Secret("sk_storm"),
+            Exchange(base_url, Secret("sk_storm"), clock=clock),
             clock=clock,
             rng=random.Random(7),
             limiter=self.limiter,

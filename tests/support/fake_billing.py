@@ -39,9 +39,9 @@ class FakeBilling:
     def instead_of(cls, herd: Herd) -> Self:
         """Put one in the place of the simulated provider."""
         it = cls()
-        herd.billing.charges = it.charges  # type: ignore[method-assign]
-        herd.billing.available_usd = it.available_usd  # type: ignore[method-assign]
-        herd.billing.list_volumes = it.list_volumes  # type: ignore[method-assign]
+        herd.billing.charges = it.charges
+        herd.billing.available_usd = it.available_usd
+        herd.billing.list_volumes = it.list_volumes
         return it
 
     async def charges(self, begin: datetime, end: datetime) -> tuple[ProviderCharge, ...]:

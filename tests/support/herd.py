@@ -63,7 +63,6 @@ from gpuherd.ports.egress_port import EgressFailure
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, NullMeter, NullTracer, Tracer
 from gpuherd.ports.webhook_port import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limiter import RateLimiter
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.access.manage_keys import IssuedKey
 from gpuherd.usecases.access.manage_secrets import Environments
@@ -77,6 +76,7 @@ from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
 from tests.support.sql.herd_queue import HerdQueue, QueuedJob
+from tests.support.simulated_cloud import SimulatedAccount, SimulatedCloud, SimulatedMetrics
 from tests.support.sql.inline_database import InlineDatabase
 from tests.support.sql.memory_database import MemoryDatabase
 
@@ -252,8 +252,8 @@ class Herd:
         # Apart, so that what is drawn for a tag does not change every id that follows.
         self.ids = Ids(clock, self.rng, random.Random(f"nonces {seed}"))
         self.cloud: Cloud = cloud or SimulatedCloud(world)
-        self.billing = SimulatedCloud(world)
-        self.use_metrics = SimulatedCloud(world)
+        self.billing = SimulatedAccount(world)
+        self.use_metrics = SimulatedMetrics(world)
         self.applications = FakeApplications()
         self.logs = FakeLogs()
         self.receiver = Receiver()

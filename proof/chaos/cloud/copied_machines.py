@@ -7,9 +7,9 @@ from datetime import timedelta
 from random import Random
 
 from gpuherd.domain.instance.instance import ID_PREFIX
+from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
 from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.domain_mapping import TAG_VARIABLE
 from proof.chaos.checks.evidence import Evidence
 
 # How often somebody copies at all.

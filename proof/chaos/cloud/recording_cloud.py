@@ -11,9 +11,8 @@ from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
-from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.world.world import World
+from tests.support.simulated_cloud import SimulatedCloud
 
 # One call of the port is up to three of the wire, so fewer than the service's ten stand for as much trouble.
 BREAKER_THRESHOLD = 4
@@ -38,8 +37,6 @@ class RecordingCloud(SimulatedCloud):
         self._on_delete = on_delete
         # The account whose machines are shown in the place of ours, while the cloud mixes accounts up.
         self.shown_instead: SimulatedCloud | None = None
-        # Each with the ports it was drawn from: as long as they are kept, nothing else can have their id.
-        self._rendered: dict[tuple[Any, ...], tuple[Machine, object]] = {}
 
     async def create_machine(self, order: CreateCall) -> str:
         self._on_post(order)
@@ -60,18 +57,6 @@ class RecordingCloud(SimulatedCloud):
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         self._on_delete(cloud_id)
         await super().delete_machine(cloud_id, send_by_s)
-
-    def _to_domain(self, snapshot: Snapshot) -> Machine:
-        """Draw each machine once for each of its faces: most look the same in list after list."""
-        kept, at = snapshot.machine, snapshot.at
-        key = (
-            *(kept.id, snapshot.status, kept.name, kept.error(at)),
-            *(kept.spot_status(at), kept.spot_reclaim_time(at), id(kept.proxy_ports)),
-        )
-        known = self._rendered.get(key)
-        if known is None:
-            known = self._rendered[key] = (super()._to_domain(snapshot), kept.proxy_ports)
-        return known[0]
 
 
 class CircuitBreakerCloud:

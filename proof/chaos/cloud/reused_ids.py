@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import parse_tag
 from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.domain_mapping import TAG_VARIABLE
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpuherd.adapters.novita.novita_json import read_machine
 from gpuherd.domain.cloud import machine as domain
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status
 from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
-from gpuherd.simulator import domain_mapping
+from gpuherd.simulator.api.shapes import instance_shape
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
@@ -49,7 +51,9 @@ def place_witness_instance(evidence: Evidence, now: datetime, n: int = 0) -> str
         cloud_id=machine.id,
     )
     world = evidence.world
-    seen = domain_mapping.machine(Snapshot(machine, world.now(), "running"), world.catalogue, world.addresses)
+    shown = Snapshot(machine, world.now(), "running")
+    seen = read_machine(instance_shape(shown, world.catalogue, world.addresses, with_secrets=False))
+    assert seen is not None
     with tables:
         tables.put(tables.instances, instance_id, InstanceRow(_instance(instance_id, name, seen, since)))
         tables.put(tables.bound, machine.id, instance_id)
@@ -83,7 +87,7 @@ def _request(name: str, tag: str) -> CreateRequest:
             "ports": "22/tcp",
             "billingMode": "spot",
             "imageUrl": IMAGE,
-            "envs": [{"key": domain_mapping.TAG_VARIABLE, "value": tag}],
+            "envs": [{"key": TAG_VARIABLE, "value": tag}],
         }
     )
 

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from random import Random
 
 from gpuherd.domain.instance.idleness import Utilization
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.money.use import Use
 from gpuherd.simulator.world.world import World
+from tests.support.simulated_cloud import SimulatedMetrics
 
 # A busy spell is longer than the samples are apart, so that one of them shows it.
 BLIP_S = 70.0
 IDLE, ON_CPU, BUSY = (0.0, 1.0), (0.0, 60.0), (80.0, 40.0)
 
 
-class RecordedMetrics(SimulatedCloud):
+class RecordedMetrics(SimulatedMetrics):
     """The port `UseMetrics`."""
 
     def __init__(

@@ -11,6 +11,7 @@ from datetime import timedelta
 import structlog
 
 from gpuherd.adapters.novita.novita_billing import NovitaBilling, NovitaMetrics, NovitaVolumes
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_cloud import NovitaCloud
 from gpuherd.adapters.novita.novita_images import NovitaImages, NovitaPrewarms
 from gpuherd.adapters.novita.novita_transport import CallRecord, NovitaTransport, call_span
@@ -94,8 +95,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
     )
     calls = _CallRecorder(clock)
     transport = NovitaTransport(
-        base_url,
-        api_key,
+        Exchange(base_url, api_key, clock=clock),
         clock=clock,
         rng=rng,
         limiter=limiters["novita"],

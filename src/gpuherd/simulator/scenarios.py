@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.faults.fault import Fault
 from gpuherd.simulator.faults.fault import FaultKind as Kind
 from gpuherd.simulator.money.tariff import HOUR_S
@@ -23,11 +22,6 @@ class Scenario:
     description: str
     faults: tuple[Fault, ...] = ()
     weather: Weather = CALM
-    deviations: tuple[Deviation, ...] = ()
-
-
-def _otherwise(deviation: Deviation) -> Scenario:
-    return Scenario(f"unlike the documents: {deviation}", deviations=(deviation,))
 
 
 def _scenario(description: str, *faults: Fault) -> Scenario:
@@ -116,11 +110,6 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             Fault(Kind.UNKNOWN_STATUS, probability=0.1),
         ),
         "lost-name": _scenario("names are cut to 32 characters", Fault(Kind.DROP_NAME)),
-        "tag-lost": Scenario(
-            "names are cut to 32 characters, and the environment is not returned either",
-            (Fault(Kind.DROP_NAME),),
-            deviations=(Deviation.ENVS_HIDDEN,),
-        ),
         "start-went-through": _scenario(
             "starts work and answer that they did not", Fault(Kind.START_WENT_THROUGH)
         ),
@@ -173,19 +162,6 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "throttled-once": _scenario(
             "one call is answered with 429, without a Retry-After", Fault(Kind.RATE_LIMIT, count=1)
         ),
-        "envs-hidden": _otherwise(Deviation.ENVS_HIDDEN),
-        "endpoints-not-listed": _otherwise(Deviation.ENDPOINTS_NOT_LISTED),
-        "page-no": _otherwise(Deviation.PAGE_NO),
-        "short-pages": _otherwise(Deviation.SHORT_PAGES),
-        "other-not-found": _otherwise(Deviation.OTHER_NOT_FOUND),
-        "prices-in-usd": _otherwise(Deviation.PRICES_IN_USD),
-        "other-labels": _otherwise(Deviation.OTHER_LABELS),
-        "ports-kept": _otherwise(Deviation.PORTS_KEPT),
-        "bill-rounded-up": _otherwise(Deviation.BILL_ROUNDED_UP),
-        "bill-by-minute": _otherwise(Deviation.BILL_BY_MINUTE),
-        "no-instance-price": _otherwise(Deviation.NO_INSTANCE_PRICE),
-        "no-stamps": _otherwise(Deviation.NO_STAMPS),
-        "limits-told": _otherwise(Deviation.LIMITS_TOLD),
     }
 )
 
@@ -201,5 +177,4 @@ def apply_scenario(world: WorldState, name: str) -> None:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     world.faults.replace(SCENARIOS[name].faults)
     set_weather(world, SCENARIOS[name].weather)
-    world.deviations = frozenset(SCENARIOS[name].deviations)
     world.scenario = name

@@ -9,7 +9,6 @@ from aiohttp import web
 from gpuherd.simulator.api.app import add_api
 from gpuherd.simulator.api.control import add_control
 from gpuherd.simulator.api.machine_apps import add_apps
-from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.world.addresses import LocalAddresses, NovitaAddresses
 from gpuherd.simulator.world.world import World
 
@@ -34,7 +33,7 @@ class SimulatorServer:
 def make_app(world: World) -> web.Application:
     """Return the application, for callers with a server of their own."""
     app = web.Application()
-    add_api(app, CloudOperations(world))
+    add_api(app, world)
     add_apps(app, world)
     add_control(app, world)
     return app

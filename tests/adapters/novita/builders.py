@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_cloud import NovitaCloud
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.cloud.offer import BillingMode, Offer
@@ -30,7 +31,8 @@ def build_transport(base_url: str, *, clock: Clock | None = None, **settings: An
         "request_timeout_s": 5.0,
         **settings,
     }
-    return NovitaTransport(base_url, Secret(KEY), clock=clock, **settings)
+    limits = {"max_bytes": settings.pop("max_bytes")} if "max_bytes" in settings else {}
+    return NovitaTransport(Exchange(base_url, Secret(KEY), clock=clock, **limits), clock=clock, **settings)
 
 
 @contextlib.asynccontextmanager

@@ -23,6 +23,7 @@ from gpuherd.domain.instance.health import (
     HealthCheck,
 )
 from gpuherd.ports.egress_port import EgressFailure, EgressReply, FailureCategory
+from gpuherd.simulator.api.app import web_response
 from gpuherd.simulator.api.replies import page_reply
 from tests.adapters.egress.doubles import Receiver, StubResolver
 from tests.adapters.probes.conftest import ProberMaker
@@ -104,7 +105,7 @@ async def test_an_error_page_with_200_is_unhealthy(kind: str, prober: EgressProb
 
 async def test_the_simulators_error_page_is_one(prober: EgressProber) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return page_reply(200, "Bad Gateway", shown_status=502)
+        return web_response(page_reply(200, "Bad Gateway", shown_status=502))
 
     assert answers(await look(prober, answer)) == ("unhealthy", "error_page")
 

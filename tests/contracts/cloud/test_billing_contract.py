@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from gpuherd.adapters.novita.novita_billing import NovitaBilling
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.errors import CloudUnavailable, KeyRefused
 from gpuherd.domain.money.bill import BillCategory
@@ -19,7 +20,6 @@ from gpuherd.ports.costs_port import ProviderBilling
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
@@ -160,8 +160,7 @@ class TestNovitaOverHttp(BillingContract):
     async def billing(self, world: World, clock: FakeClock) -> AsyncIterator[ProviderBilling]:
         server = await start_simulator(world)
         transport = NovitaTransport(
-            server.base_url,
-            Secret("sk_contract"),
+            Exchange(server.base_url, Secret("sk_contract"), clock=clock),
             clock=clock,
             rng=Random(1),
             limiter=RateLimiter(clock, per_minute=0),
@@ -171,11 +170,3 @@ class TestNovitaOverHttp(BillingContract):
         yield NovitaBilling(transport)
         await transport.close()
         await server.close()
-
-
-class TestSimulatedPort(BillingContract):
-    """The simulated face, without a socket."""
-
-    @pytest.fixture
-    def billing(self, world: World) -> ProviderBilling:
-        return SimulatedCloud(world)

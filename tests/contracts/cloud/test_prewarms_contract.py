@@ -21,7 +21,6 @@ from gpuherd.domain.errors import CloudRefused, CloudUnavailable, KeyRefused, No
 from gpuherd.ports.cloud_port import ImagePrewarms
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
@@ -172,11 +171,3 @@ class TestNovitaOverHttp(PrewarmContract):
         await clock.advance(60)
         (task,) = await prewarms.list_prewarms()
         assert task.reasons == ("cannot log in as demo-robot:***",)
-
-
-class TestSimulatedPort(PrewarmContract):
-    """The simulated face, without a socket."""
-
-    @pytest.fixture
-    def prewarms(self, world: World) -> ImagePrewarms:
-        return SimulatedCloud(world)

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from gpuherd.adapters.novita.novita_billing import NovitaMetrics
+from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.errors import CloudUnavailable, MachineGone, RateLimited
 from gpuherd.domain.instance.idleness import asked_span, use_of
@@ -18,7 +19,6 @@ from gpuherd.ports.egress_port import UseMetrics
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.money.use import Use
@@ -87,8 +87,7 @@ class TestNovitaMetricsOverHttp(UseMetricsContract):
     async def metrics(self, world: World, clock: FakeClock) -> AsyncIterator[UseMetrics]:
         simulator = await start_simulator(world)
         transport = NovitaTransport(
-            simulator.base_url,
-            Secret("sk_contract"),
+            Exchange(simulator.base_url, Secret("sk_contract"), clock=clock),
             clock=clock,
             rng=Random(1),
             limiter=RateLimiter(clock, 0),
@@ -106,9 +105,3 @@ class TestNovitaMetricsOverHttp(UseMetricsContract):
             for _ in range(BUDGET + 1):
                 await metrics.samples(machine_id, *asked_span(RULE, clock.now()), MINUTE)
         assert world.calls[ApiEndpoint.METRICS.value] == BUDGET
-
-
-class TestSimulatedMetrics(UseMetricsContract):
-    @pytest.fixture
-    def metrics(self, world: World) -> UseMetrics:
-        return SimulatedCloud(world)

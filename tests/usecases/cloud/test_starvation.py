@@ -14,10 +14,10 @@ from gpuherd.domain.cloud.template import Template
 from gpuherd.domain.errors import NotFound, RateLimited
 from gpuherd.resilience.rate_limiter import Lane, RateLimiter, RateLimitExceeded
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 LISTS, TEMPLATES = ApiEndpoint.LIST.value, ApiEndpoint.TEMPLATE.value
 # By the default limit, so long passes between two calls when the burst is used up.

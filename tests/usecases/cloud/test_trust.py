@@ -14,13 +14,13 @@ from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.instance_state import VANISHED
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import VANISHING_HELD
 from gpuherd.usecases.service.leader_election import AlwaysLeader
 from gpuherd.usecases.service.read_service_health import ServiceHealth
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 HOOK = "https://example.org/hook"
 A_WHILE = timedelta(minutes=5)

@@ -23,13 +23,13 @@ from gpuherd.domain.instance.operation import Failure
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.services import Stores
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 Rewrite = Callable[[str], str]
 

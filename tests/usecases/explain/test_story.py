@@ -73,7 +73,7 @@ async def test_sold_out_and_then_the_second_region(herd: Herd, world: World) -> 
     assert (await told(herd, instance))[1:5] == [
         f"0: {CHOSEN}",
         "0: Sold out in CN-HK-01: "
-        "400 INSUFFICIENT_RESOURCE: insufficient resource for product 4090.16c96g.v2.",
+        "Novita refuses (HTTP 400): INSUFFICIENT_RESOURCE: insufficient resource for product 4090.16c96g.v2.",
         "0: Chose RTX 4090 24GB in AS-SGP-02 for $0.17 an hour, "
         "the best of 3 offers that fit; 6 more do not.",
         "0: Rented the machine m-1 in AS-SGP-02 for $0.17 an hour.",
@@ -86,8 +86,9 @@ async def test_an_unknown_outcome_and_then_the_machine_is_found(herd: Herd, worl
     instance = await herd.settle(await herd.launch())
     assert (await told(herd, instance))[1:5] == [
         f"0: {CHOSEN}",
-        "0: The order got no clear answer (no answer came: the connection was cut). It may have rented a "
-        "machine all the same, so gpuherd looks for that before it orders again.",
+        "0: The order got no clear answer (the call may have been made, but no answer came: "
+        "the connection broke). It may have rented a machine all the same, so gpuherd looks for that before "
+        "it orders again.",
         "2: Took the machine m-1: found by its tag after the create call got no answer.",
         f"6: {STARTS}",
     ]
@@ -129,7 +130,8 @@ async def test_an_outage_of_the_cloud(herd: Herd, world: World) -> None:
         ": The cloud cannot be asked (it was not seen since gpuherd started); "
         "gpuherd goes on as soon as it answers."
     )
-    assert story[2] == f"100: {CHOSEN}"
+    # It ended between two tries of a list.
+    assert story[2] == f"98: {CHOSEN}"
 
 
 async def test_an_outage_that_begins_later_is_on_record_once(herd: Herd, world: World) -> None:

@@ -27,13 +27,13 @@ from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
 from gpuherd.ports.instance_port import Change
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.collect_orphans import CLOSED_LINES_RETENTION, COLLECTOR_BRAKED
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
     alive,

@@ -16,12 +16,12 @@ from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.domain.job import Done, Job, JobStatus, Priority
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 HOOK = "http://example.com/hook"
 

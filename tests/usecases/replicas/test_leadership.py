@@ -26,7 +26,6 @@ from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.ports.observation_port import LedgerWrite
 from gpuherd.ports.replica_port import Replica
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.collect_orphans import ExecuteOrphanOrder
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
@@ -41,6 +40,7 @@ from gpuherd.usecases.service.leader_election import (
 from tests.support.builders import a_machine
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 TERM_S = LEASE_TERM.total_seconds()
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -104,6 +104,10 @@ HOST_ROOT = "/openapi/"
 CONNECTIONS = 32
 
 
+# A page of a thousand machines has a few.
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+
+
 class NotSent(Exception):
     """No byte of the request was written: surely nothing happened."""
 
@@ -138,6 +142,30 @@ class _Progress:
     answered: bool = False
 
 
+class NovitaExchange(Protocol):
+    """One call to Novita; `Exchange` makes it over HTTP."""
+
+    async def get(
+        self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool
+    ) -> NovitaReply: ...
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        send_by_s: float = math.inf,
+        secrets: CallSecrets = NO_SECRETS,
+    ) -> NovitaReply: ...
+
+    @property
+    def account_secrets(self) -> CallSecrets: ...
+
+    def learn_credentials(self, credentials: tuple[Secret, ...]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Exchange:
     """Speaks HTTP to one host with one key.
 
@@ -151,7 +179,7 @@ class Exchange:
         api_key: Secret,
         *,
         clock: Clock,
-        max_bytes: int,
+        max_bytes: int = REPLY_BYTES_MAX,
         resolver: NovitaResolver | None = None,
     ) -> None:
         self._host = _checked_root(base_url)

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 from gpuherd.adapters.novita import novita_failures
 from gpuherd.adapters.novita.novita_call import (
-    Exchange,
     NoReply,
     NotSent,
+    NovitaExchange,
     NovitaReply,
 )
 from gpuherd.adapters.novita.novita_failures import ResourceKind
@@ -49,10 +49,6 @@ READ_BACKOFF_CAP_S = 30.0
 
 # A change goes out at once after its longest wait, or within this of it.
 SEND_SLACK_S = 1.0
-
-
-# A page of a thousand machines has a few.
-REPLY_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,7 @@ class NovitaTransport:
 
     def __init__(
         self,
-        base_url: str,
-        api_key: Secret,
+        exchange: NovitaExchange,
         *,
         clock: Clock,
         rng: Random,
@@ -122,9 +117,8 @@ class NovitaTransport:
         read_deadline_s: float = 60.0,
         change_wait_s: float = 5.0,
         read_wait_s: float = 30.0,
-        max_bytes: int = REPLY_BYTES_MAX,
     ) -> None:
-        self._exchange = Exchange(base_url, api_key, clock=clock, max_bytes=max_bytes)
+        self._exchange = exchange
         self._clock = clock
         self._rng = rng
         self._limiter = limiter

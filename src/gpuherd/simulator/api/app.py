@@ -1,4 +1,4 @@
-"""Novita's v1 API over HTTP: who may ask, how a question is read, and how each outcome goes out."""
+"""Novita's v1 API, over HTTP and in this process: checks the key, reads the call, and words each outcome."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from aiohttp import web
 
 from gpuherd.simulator.api.account import ACCOUNT_ROUTES
 from gpuherd.simulator.api.billing import BILLING_ROUTES, HOST_PATH
-from gpuherd.simulator.api.deviations import answer_as, error_as, headers_as, question_as
 from gpuherd.simulator.api.instances import INSTANCE_ROUTES
 from gpuherd.simulator.api.prewarms import PREWARM_ROUTES
-from gpuherd.simulator.api.replies import cut, error_reply, garbage_reply, json_reply
+from gpuherd.simulator.api.replies import (
+    WireReply,
+    error_reply,
+    garbage_reply,
+    json_reply,
+    page_reply,
+)
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
 from gpuherd.simulator.api.volumes import VOLUME_ROUTES
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.views.product_list import read_cpu_query, read_product_query
+from gpuherd.simulator.world.world import World
 
 BASE_PATH = "/gpu-instance/openapi/v1"
 KEY_PREFIX = "sk_"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def list_clusters(operations: CloudOperations, _: Values) -> Json:
@@ -52,51 +56,93 @@ API_ROUTES: Mapping[str, tuple[Route, ...]] = {
 }
 
 
-def add_api(app: web.Application, operations: CloudOperations) -> None:
-    """Let `app` answer Novita's paths from `operations`."""
-    for base, routes in API_ROUTES.items():
-        for route in routes:
-            app.router.add_route(route.method, base + route.path, _handler(operations, route))
+ROUTES = {(it.method, base + it.path): it for base, routes in API_ROUTES.items() for it in routes}
+
+Exchange = Callable[[str, str, str, "Mapping[str, object] | bytes"], Awaitable[WireReply]]
 
 
-async def answered(operations: CloudOperations, route: Route, values: Values) -> Json:
-    """Return the answer of a route, as the Novita of today gives it."""
-    deviations = operations.world.deviations
-    try:
-        body = await route.answer(operations, question_as(deviations, route.path, values))
-    except SimulatedError as error:
-        raise error_as(deviations, error) from None
-    return answer_as(deviations, route.path, body)
+def exchange(world: World) -> Exchange:
+    """Return the API of `world` without a socket: method, path, authorization, query or body in, a reply out.
 
+    A lost reply raises `ConnectionCut`. A call that hangs takes its time on the world's clock.
+    """
+    operations = CloudOperations(world)
 
-def _handler(operations: CloudOperations, route: Route) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def call(
+        method: str, path: str, authorization: str, content: Mapping[str, object] | bytes
+    ) -> WireReply:
+        route = ROUTES.get((method, path))
+        if route is None:
+            return page_reply(404, "Not Found")
         try:
-            _check_key(request)
-            reply = json_reply(await answered(operations, route, await _read_values(request)))
-            reply.headers.update(headers_as(operations.world.deviations))
-            return reply
+            _check_key(authorization)
+            values = _read_body(content) if isinstance(content, bytes) else content
+            return json_reply(await route.answer(operations, values))
         except SimulatedError as error:
             return error_reply(error)
+        except GarbageReply as garbage:
+            return garbage_reply(garbage)
+
+    return call
+
+
+def add_api(app: web.Application, world: World) -> None:
+    """Let `app` answer Novita's paths."""
+    call = exchange(world)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        content = dict(request.query) if request.method == "GET" else await request.read()
+        try:
+            reply = await call(
+                request.method, request.path, request.headers.get("Authorization", ""), content
+            )
         except ConnectionCut:
             return cut(request)
-        except GarbageReply as garbage:
-            return await garbage_reply(request, garbage)
+        return await send_reply(request, reply)
 
-    return handle
+    for method, path in ROUTES:
+        app.router.add_route(method, path, handle)
 
 
-def _check_key(request: web.Request) -> None:
-    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+def cut(request: web.Request) -> web.Response:
+    """Drop the connection without a word; what is returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def send_reply(request: web.Request, reply: WireReply) -> web.StreamResponse:
+    """Write a reply, or the first half of one that breaks off."""
+    if not reply.breaks_off:
+        return web_response(reply)
+    sent = web.StreamResponse(headers={"Content-Type": reply.content_type})
+    sent.content_length = len(reply.body)
+    await sent.prepare(request)
+    await sent.write(reply.body[: len(reply.body) // 2])
+    # Closed and not aborted, so that the first half still gets through.
+    if request.transport is not None:
+        request.transport.close()
+    return sent
+
+
+def web_response(reply: WireReply) -> web.Response:
+    """Return a whole reply as aiohttp sends it."""
+    response = web.Response(
+        status=reply.status, body=reply.body, content_type=reply.content_type, charset="utf-8"
+    )
+    response.headers.update(reply.headers)
+    return response
+
+
+def _check_key(authorization: str) -> None:
+    scheme, _, key = authorization.partition(" ")
     if scheme.casefold() != "bearer" or not key.strip().startswith(KEY_PREFIX):
         raise SimulatedError(401, "UNAUTHORIZED", "invalid api key")
 
 
-async def _read_values(request: web.Request) -> Values:
-    if request.method == "GET":
-        return dict(request.query)
+def _read_body(raw: bytes) -> Values:
     try:
-        body = json.loads(await request.read() or b"{}")
+        body = json.loads(raw or b"{}")
     except ValueError:
         raise SimulatedError(400, "REQUEST", "the body is not JSON") from None
     if not isinstance(body, dict):

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 
+from gpuherd.simulator.api.app import web_response
 from gpuherd.simulator.api.replies import json_reply
 from gpuherd.simulator.api.shapes import Json
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
@@ -194,11 +195,11 @@ def add_control(app: web.Application, world: World) -> None:
 def _handler(world: World, command: Command) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            return json_reply(await command(world, await _read_fields(request)))
+            return web_response(json_reply(await command(world, await _read_fields(request))))
         except SimulatedError as error:
-            return json_reply({"error": error.message}, error.status)
+            return web_response(json_reply({"error": error.message}, error.status))
         except ValueError as error:
-            return json_reply({"error": str(error)}, 400)
+            return web_response(json_reply({"error": str(error)}, 400))
 
     return handle
 

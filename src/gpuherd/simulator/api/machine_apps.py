@@ -6,6 +6,7 @@ from html import escape
 
 from aiohttp import web
 
+from gpuherd.simulator.api.app import web_response
 from gpuherd.simulator.api.machine_logs import LOGS, stream_log
 from gpuherd.simulator.api.replies import page_reply
 from gpuherd.simulator.calls import ApiEndpoint
@@ -35,20 +36,20 @@ async def _answer(world: World, request: web.Request) -> web.StreamResponse:
     try:
         machine = world.find(request.match_info["machine_id"])
     except SimulatedError:
-        return page_reply(404, "Not Found")
+        return web_response(page_reply(404, "Not Found"))
     if port == LOG_PORT and request.match_info.get("path") in LOGS:
         return await stream_log(world, machine, request.match_info["path"], request)
     if port not in _http_ports(machine):
-        return page_reply(404, "Not Found")
+        return web_response(page_reply(404, "Not Found"))
     call = world.call_about(ApiEndpoint.APP, machine)
     world.record.count(call)
     hang = world.faults.draw(FaultKind.HANG, call)
     if hang is not None:
         await world.clock.sleep(HANG_S if hang.seconds is None else hang.seconds)
     if world.faults.draw(FaultKind.APP_DOWN, call) or not machine.app_is_up(world.now()):
-        return page_reply(502, "Bad Gateway")
+        return web_response(page_reply(502, "Bad Gateway"))
     if world.faults.draw(FaultKind.APP_ERROR_PAGE, call):
-        return page_reply(200, "Bad Gateway", shown_status=502)
+        return web_response(page_reply(200, "Bad Gateway", shown_status=502))
     return web.Response(text=_welcome(machine, port), content_type="text/html")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from gpuherd.simulator.catalogue import RegistryAuth, StoredTemplate
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort, NetworkStorage, Tool
-from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.faults.fault import ArmedFault
 from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json
 from gpuherd.simulator.fields import Fields
@@ -34,7 +33,6 @@ def dump_state(state: WorldState) -> Json:
         "version": VERSION,
         "now": state.now(),
         "scenario": state.scenario,
-        "deviations": sorted(state.deviations),
         "machines": [_machine_to_json(machine) for machine in state.machines.values()],
         "listed": list(state.listed),
         "agenda": [_event_to_json(event) for event in sorted(state.timeline.events)],
@@ -64,7 +62,6 @@ def restore_state(state: WorldState, data: Json) -> None:
         raise ValueError(f"this is not a world of version {VERSION}")
     state.fast_forward_to(data["now"])
     state.scenario = data["scenario"]
-    state.deviations = frozenset(map(Deviation, data.get("deviations", ())))
     state.machines = {each["id"]: _machine(each) for each in data["machines"]}
     state.listed = {machine_id: state.machines[machine_id] for machine_id in data["listed"]}
     state.all_listed_at = max((each.unlisted_until for each in state.listed.values()), default=0.0)

@@ -12,7 +12,6 @@ from random import Random
 from gpuherd.ports.clock_port import Clock
 from gpuherd.simulator.calls import ApiEndpoint, Call, CallLog, LoggedCall
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
-from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.errors import SimulatedError, instance_not_found
 from gpuherd.simulator.faults.fault import FaultKind, Faults
 from gpuherd.simulator.money.charge import Charge, millionths, total_usd
@@ -56,8 +55,6 @@ class WorldState(ABC):
         self.times = Times().at_speed(speed)
         self.faults = Faults(self.now, rng)
         self.scenario = "calm"
-        # What this Novita does otherwise than its documents say.
-        self.deviations: frozenset[Deviation] = frozenset()
         self.stock_levels = Stock(self.catalogue, units)
         self.account = Account(self.catalogue, rng)
         self.addresses: Addresses = NovitaAddresses()

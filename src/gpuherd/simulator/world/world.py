@@ -13,7 +13,6 @@ from gpuherd.ports.clock_port import Clock
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.catalogue import DISK_GB_MAX, CloudCatalogue
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort, check_ports
-from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.errors import (
     SimulatedError,
     insufficient_resource,
@@ -97,8 +96,7 @@ class World(WorldState):
         running_at = lifecycle.start(machine, self.now(), self.times, start_s)
         # A start is a new agreement: it costs what such a machine costs today.
         market.reprice(self, machine)
-        if Deviation.PORTS_KEPT not in self.deviations:
-            machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         self._plan_reclaim(machine, call, running_at)
         return machine
 

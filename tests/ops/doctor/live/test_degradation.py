@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 import pytest
 
-from gpuherd.adapters.novita import novita_failures
-from gpuherd.adapters.novita.novita_billing import NovitaBilling
-from gpuherd.adapters.novita.novita_cloud import NovitaCloud
-from gpuherd.adapters.novita.novita_failures import ResourceKind
-from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CloudRefused, MachineGone
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name, machine_tag
 from gpuherd.ops.doctor.live import assumptions
-from gpuherd.simulator.deviation import Deviation
-from gpuherd.simulator.scenarios import SCENARIOS
-from tests.ops.doctor.live.support import InProcessExchange, LiveWorld
+from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
+from tests.support.simulated_cloud import SimulatedAccount, SimulatedCloud
 
 TAG = Tag("abcdefgh", "0" * 26, 1, "abcdef")
 UNKNOWN_ID = "0" * 16
 HOUR_S = 3600
-
-
-class InProcessTransport:
-    """The reads of the service, on a simulated world without a socket."""
-
-    def __init__(self, exchange: InProcessExchange) -> None:
-        self._exchange = exchange
-
-    async def read(
-        self,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        *,
-        about: ResourceKind = ResourceKind.ACCOUNT,
-        **_: object,
-    ) -> dict[str, Any]:
-        reply = await self._exchange.get(path, params or {}, 1.0, fresh=False)
-        if error := novita_failures.failure_of_read(reply, about):
-            raise error
-        return reply.body or {}
 
 
 class Service:
@@ -52,9 +23,8 @@ class Service:
 
     def __init__(self, scenario: str) -> None:
         self.live = LiveWorld(scenario)
-        transport = cast(NovitaTransport, InProcessTransport(self.live.exchange))
-        self.cloud = NovitaCloud(transport, clock=self.live.clock)
-        self.billing = NovitaBilling(transport)
+        self.cloud = SimulatedCloud(self.live.world, call=self.live.call)
+        self.billing = SimulatedAccount(self.live.world, self.live.call)
 
     async def listed_machine(self) -> Machine:
         """Return a running machine of ours as the list shows it."""
@@ -139,7 +109,3 @@ async def test_amounts_that_are_rounded_otherwise_change_nothing_where_exact_one
         charges = await service.billing.charges(begin, service.live.clock.now())
         sums.append(sum(it.amount_usd for it in charges))
     assert sums[0] == sums[1] > 0
-
-
-def test_there_is_a_scenario_for_each_way_of_doing_otherwise() -> None:
-    assert {it for scenario in SCENARIOS.values() for it in scenario.deviations} == set(Deviation)

@@ -70,7 +70,7 @@ async def test_it_only_reads_and_leaves_the_service_its_share_of_the_calls() -> 
     live = LiveWorld()
     began_s = live.clock.monotonic()
     await look(live.calls, live.clock.now(), LIMIT)
-    assert {method for method, _ in live.exchange.asked} == {"GET"}
+    assert {method for method, _ in live.asked} == {"GET"}
     assert live.calls.made <= 25
     assert live.clock.monotonic() - began_s >= 0.79 * (live.calls.made - 1)
 

@@ -137,4 +137,5 @@ async def test_a_deadline_is_not_slept_through_by_who_is_told_to_come_later(
     asked = (await herd.start(running.id)).instance
     ended = (await herd.settle(running)).last_error
     assert ended is not None
-    assert timedelta(0) <= ended.at - asked.deadline < timedelta(seconds=1)
+    # Not 77 s late: only the call that is under way may end first.
+    assert timedelta(0) <= ended.at - asked.deadline < timedelta(seconds=10)

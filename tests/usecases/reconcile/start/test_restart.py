@@ -15,11 +15,11 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.simulated_cloud import SimulatedCloud
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ class LateRefusals(SimulatedCloud):
     """A cloud that has no room for what is restarted, and says so after some seconds."""
 
     async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        await self._world.clock.sleep(5)
+        await self.world.clock.sleep(5)
         raise OutOfStock("no host has room for the instance")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from gpuherd.adapters.novita.novita_call import Exchange, NoReply, NotSent, NovitaReply
+from gpuherd.adapters.novita.novita_call import NoReply, NotSent, NovitaExchange, NovitaReply
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 from gpuherd.ports.clock_port import Clock
 
@@ -15,16 +15,6 @@ TIMEOUT_S = 20.0
 SHARE = 0.25
 SPACING_MIN_S = 0.1
 RETRY_AFTER_MAX_S = 30.0
-
-
-class Sends(Protocol):
-    """One exchange with Novita, as the adapter makes it."""
-
-    async def get(
-        self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool
-    ) -> NovitaReply: ...
-
-    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> NovitaReply: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,7 @@ class Throttled:
 class NovitaCalls:
     """Asks, waits between questions, and notes what the answers say of limits."""
 
-    exchange: Exchange | Sends
+    exchange: NovitaExchange
     clock: Clock
     spacing_s: float
     limit_headers: dict[str, str] = field(default_factory=dict)

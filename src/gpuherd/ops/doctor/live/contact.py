@@ -10,7 +10,6 @@ from typing import Any
 
 from gpuherd import __version__
 from gpuherd.adapters.novita.novita_call import Exchange
-from gpuherd.adapters.novita.novita_transport import REPLY_BYTES_MAX
 from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import BadConfiguration
@@ -119,7 +118,6 @@ class LiveContact:
             settings.novita_api_base_url,
             settings.novita_api_key,
             clock=self._clock,
-            max_bytes=REPLY_BYTES_MAX,
         )
         try:
             yield NovitaCalls(exchange, self._clock, spacing_s(settings.novita_rate_limit_per_minute))
