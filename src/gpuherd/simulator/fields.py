@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuherd.simulator.errors import invalid
 
+ID_LONGEST = 1 << 20
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -28,6 +29,10 @@ class Fields:
         if len(value) > longest:
             raise invalid(self._inside + name, f"must not be longer than {longest} characters")
         return value
+
+    def known_id(self, name: str) -> str:
+        """Read the id of something that may exist; one of any length is only unknown."""
+        return self.text(name, shortest=1, longest=ID_LONGEST)
 
     def one_of(self, name: str, choices: Sequence[str], default: str) -> str:
         value = self.text(name) or default

@@ -24,7 +24,7 @@ async def list_templates(operations: CloudOperations, query: Values) -> Json:
 
 
 async def get_template(operations: CloudOperations, query: Values) -> Json:
-    return {"template": template_shape(await operations.template(Fields(query).text("templateId")))}
+    return {"template": template_shape(await operations.template(Fields(query).known_id("templateId")))}
 
 
 async def create_template(operations: CloudOperations, body: Values) -> Json:

@@ -115,7 +115,7 @@ INSTANCE_ROUTES = (
 
 
 def _instance_id(values: Values) -> str:
-    return Fields(values).text("instanceId", shortest=1)
+    return Fields(values).known_id("instanceId")
 
 
 def _shape(operations: CloudOperations, snapshot: Snapshot, *, with_secrets: bool) -> Json:
