@@ -172,21 +172,6 @@ async def test_a_hostile_name_is_text(admin: Browser, herd: Herd, name: str) -> 
         assert hostile_parts(await admin.text(path)) == []
 
 
-async def test_a_name_with_what_no_field_shows_is_not_changed_by_a_change_of_the_image(
-    admin: Browser, herd: Herd, plane: Plane
-) -> None:
-    template_id, name = await make(admin, herd), "a\u202eb\nc"
-    await plane.images.templates.editor.change_template(template_id, TemplateDraft(name=name))
-    plane.catalogue.forget_templates()
-    path = f"/images/templates/{template_id}"
-    page = await admin.text(path)
-    assert 'name="was.name" value="a\\u202eb\nc"' in page
-    typed = as_shown(imageUrl="ghcr.io/team/trainer:2", name="a\\u202ebc")
-    await admin.send(path, **{**typed, "was.name": "a\\u202eb\r\nc"})
-    after = herd.world.account.templates[template_id]
-    assert (after.name, after.image) == (name, "ghcr.io/team/trainer:2")
-
-
 @pytest.mark.parametrize("scope", ["read", "write"])
 async def test_who_is_no_admin_looks_and_changes_nothing(
     signed_in: SignedIn, admin: Browser, herd: Herd, scope: str
