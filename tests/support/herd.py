@@ -75,8 +75,8 @@ from gpuherd.usecases.services import Rules, Stores
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
-from tests.support.sql.herd_queue import HerdQueue, QueuedJob
 from tests.support.simulated_cloud import SimulatedAccount, SimulatedCloud, SimulatedMetrics
+from tests.support.sql.herd_queue import HerdQueue, QueuedJob
 from tests.support.sql.inline_database import InlineDatabase
 from tests.support.sql.memory_database import MemoryDatabase
 
