@@ -10,7 +10,7 @@ import sys
 
 from gpuherd.client.client_errors import GpuherdError, NotFound
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.budget import Budget
+from gpuherd.contract.money_models import Budget
 
 BAR = 20
 

@@ -10,7 +10,7 @@ import sys
 
 from gpuherd.client.client_errors import Conflict, GpuherdError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import Prewarm
+from gpuherd.contract.catalogue_models import Prewarm
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import sys
 
 from gpuherd.client.client_errors import GpuherdError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 
 
 def tell(instance: Instance) -> None:

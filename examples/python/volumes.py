@@ -9,7 +9,7 @@ import sys
 
 from gpuherd.client.client_errors import Conflict, GpuherdError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import Volume
+from gpuherd.contract.catalogue_models import Volume
 
 
 def main(name: str, region: str, size_gb: str, path: str = "") -> None:

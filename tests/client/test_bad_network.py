@@ -26,7 +26,7 @@ from gpuherd.client.client_errors import (
 )
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.wish import HealthCheck
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from tests.client.support.server import AnyClient, InstantClock, accepted, details, problem
 
 KEY = "ghk_canary_key_on_the_wire"

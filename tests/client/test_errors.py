@@ -26,8 +26,8 @@ from gpuherd.client.client_errors import (
     UnexpectedReply,
     WaitTimedOut,
 )
-from gpuherd.contract.catalogue import Prewarm
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.catalogue_models import Prewarm
+from gpuherd.contract.instance_models import Instance
 from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, problem
 
 

@@ -15,7 +15,7 @@ from gpuherd.bootstrap.http_server import ConnectionLimits
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import GpuherdError, NotFound, Unauthorized, UnexpectedReply
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.event import LiveEvent
+from gpuherd.contract.webhook_models import LiveEvent
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.ports.instance_port import Change
 from gpuherd.usecases.events.stream_events import EventFeed

@@ -21,7 +21,7 @@ from gpuherd.client.client_errors import (
 )
 from gpuherd.client.webhook_verification import verify_webhook
 from gpuherd.client.wish import HealthCheck
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.domain.webhooks.webhook_signing import Signer
 from tests.client.support.real_app import RealAppClient
 from tests.entrypoints.http.conftest import KEY, anonymous, clock, herd, meter, plane

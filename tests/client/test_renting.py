@@ -19,7 +19,7 @@ from gpuherd.client.client_errors import (
 )
 from gpuherd.client.client_transport import ReplyStream, Request
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from tests.client.support.server import (
     STILL,
     AnyClient,

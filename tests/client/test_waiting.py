@@ -14,8 +14,8 @@ from gpuherd.client.client_errors import (
     WaitTimedOut,
 )
 from gpuherd.client.follow_instance import outcome_of
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Operation
 from tests.client.support.server import (
     STILL,
     AnyClient,

@@ -67,6 +67,8 @@ def _plain(schema: Any, *, names: bool = False) -> Any:
             # Both mean that any value will do.
             if kept.get("additionalProperties") == {}:
                 kept["additionalProperties"] = True
+            if "const" in kept:
+                kept["enum"] = [kept.pop("const")]
             return kept
         case list():
             return sorted(map(_plain, schema), key=lambda it: json.dumps(it, sort_keys=True))

@@ -14,7 +14,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.contract.codec.values import iso_time
+from gpuherd.contract.wire_models import iso_time
 from gpuherd.domain.secret import HIDDEN, Secret
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

@@ -29,27 +29,60 @@ from gpuherd.client.client_errors import (
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook_verification import WebhookEvent, verify_webhook
 from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
-from gpuherd.contract.access import ApiKey, AuditEntry, OwnKey, SecretName, SecretRemoved, SecretsRotated
-from gpuherd.contract.budget import Budget, BudgetScope
-from gpuherd.contract.catalogue import Prewarm, PrewarmQuota, Product, Region, RegistryAuth, Template, Volume
-from gpuherd.contract.costs import Balance, Bill, BillLine, CostGroup, Costs, Leftover, Leftovers
-from gpuherd.contract.event import Event, EventPage, LiveEvent
-from gpuherd.contract.instance import Comprehensive, Failure, Instance, LeaseChanged, PortMapping
-from gpuherd.contract.job import Job, JobStats
-from gpuherd.contract.operation import Accepted, Operation
-from gpuherd.contract.orphan import Orphan, Orphans
-from gpuherd.contract.plan import HeldPlan, Plan, PlannedOffer, PlanReason, RefusedOffer
-from gpuherd.contract.service import CloudTrust, Creates, Health, Sync
-from gpuherd.contract.webhook import Delivery, WebhookEndpoint, WebhookTest
-from gpuherd.contract.why import (
+from gpuherd.contract.access_models import (
+    ApiKey,
+    AuditEntry,
+    OwnKey,
+    SecretName,
+    SecretRemoved,
+    SecretsRotated,
+)
+from gpuherd.contract.catalogue_models import (
+    Prewarm,
+    PrewarmQuota,
+    Product,
+    Region,
+    RegistryAuth,
+    Template,
+    Volume,
+)
+from gpuherd.contract.instance_models import Comprehensive, Failure, Instance, PortMapping
+from gpuherd.contract.lease_models import LeaseChanged
+from gpuherd.contract.money_models import (
+    Balance,
+    Bill,
+    BillLine,
+    Budget,
+    BudgetScope,
+    CostGroup,
+    Costs,
+    Leftover,
+    Leftovers,
+)
+from gpuherd.contract.operation_models import Accepted, Job, JobStats, Operation
+from gpuherd.contract.plan_models import (
     Attempt,
     Considered,
+    HeldPlan,
     LineageMember,
+    Plan,
+    PlannedOffer,
+    PlanReason,
     RankedOffer,
+    RefusedOffer,
     Sentence,
     StatusPhase,
     Waiting,
     Why,
+)
+from gpuherd.contract.service_models import CloudTrust, Creates, Health, Orphan, Orphans, Sync
+from gpuherd.contract.webhook_models import (
+    Delivery,
+    Event,
+    EventPage,
+    LiveEvent,
+    WebhookEndpoint,
+    WebhookTest,
 )
 
 __all__ = [

@@ -12,8 +12,15 @@ from gpuherd.client.client_errors import SecretLost
 from gpuherd.client.client_transport import Json, Request, get, path_segment
 from gpuherd.client.instance_resources import PAGE_SIZE, AsyncResource, InstanceRef, id_or_name
 from gpuherd.client.wish import Usd
-from gpuherd.contract.access import ApiKey, AuditEntry, OwnKey, SecretName, SecretRemoved, SecretsRotated
-from gpuherd.contract.webhook import (
+from gpuherd.contract.access_models import (
+    ApiKey,
+    AuditEntry,
+    OwnKey,
+    SecretName,
+    SecretRemoved,
+    SecretsRotated,
+)
+from gpuherd.contract.webhook_models import (
     Delivery,
     KeyWebhookSecret,
     WebhookEndpoint,

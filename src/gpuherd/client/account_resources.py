@@ -24,8 +24,7 @@ from gpuherd.client.client_errors import (
 from gpuherd.client.client_transport import Json, get, path_segment
 from gpuherd.client.instance_resources import AsyncResource
 from gpuherd.client.wish import Usd
-from gpuherd.contract.budget import Budget, BudgetRemoved
-from gpuherd.contract.catalogue import (
+from gpuherd.contract.catalogue_models import (
     Prewarm,
     PrewarmQuota,
     PrewarmRemoved,
@@ -34,10 +33,9 @@ from gpuherd.contract.catalogue import (
     Volume,
     VolumeRemoved,
 )
-from gpuherd.contract.costs import Balance, Bill, Costs, Leftovers
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.orphan import Orphan, Orphans
-from gpuherd.contract.service import CloudTrust
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.money_models import Balance, Bill, Budget, BudgetRemoved, Costs, Leftovers
+from gpuherd.contract.service_models import CloudTrust, Orphan, Orphans
 from gpuherd.domain.secret import Secret
 
 Moment = date | datetime | str

@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
+from pydantic.alias_generators import to_camel
+
 from gpuherd.client.access_resources import AsyncAudit, AsyncKeys, AsyncSecrets, AsyncWebhooks
 from gpuherd.client.account_resources import (
     AsyncBudgets,
@@ -42,12 +44,11 @@ from gpuherd.client.instance_resources import (
 from gpuherd.client.rental import Release, Rental, rental_terms
 from gpuherd.client.server_address import Address, find_server
 from gpuherd.client.wish import Wish, create_body
-from gpuherd.contract.catalogue import Product, Region, Template, TemplateRemoved
-from gpuherd.contract.codec.values import camel
-from gpuherd.contract.event import EventPage, LiveEvent
-from gpuherd.contract.instance import Comprehensive, Instance
-from gpuherd.contract.plan import HeldPlan, Plan
-from gpuherd.contract.service import Creates, Health, Sync
+from gpuherd.contract.catalogue_models import Product, Region, Template, TemplateRemoved
+from gpuherd.contract.instance_models import Comprehensive, Instance
+from gpuherd.contract.plan_models import HeldPlan, Plan
+from gpuherd.contract.service_models import Creates, Health, Sync
+from gpuherd.contract.webhook_models import EventPage, LiveEvent
 from gpuherd.domain.secret import Secret
 
 TIMEOUT_S = 30.0
@@ -315,4 +316,4 @@ def _template_path(template: str | int | Template) -> str:
 
 def _template_body(name: str | None, image_url: str | None, more: TemplateFields) -> Json:
     fields: Json = {"name": name, "image_url": image_url, **more}
-    return {camel(field): value for field, value in without_none(fields).items()}
+    return {to_camel(field): value for field, value in without_none(fields).items()}

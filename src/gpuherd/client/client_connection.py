@@ -26,9 +26,9 @@ from gpuherd.client.client_errors import (
     UnexpectedReply,
 )
 from gpuherd.client.client_transport import Json, Reply, Request, Transport, get
-from gpuherd.contract.codec.model import Model, Undecodable
+from gpuherd.contract.wire_models import ReplyModel, Undecodable
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=ReplyModel)
 T = TypeVar("T")
 
 NO_CONTENT = 204

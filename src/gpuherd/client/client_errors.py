@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuherd.contract.catalogue import Prewarm
-    from gpuherd.contract.instance import Instance
-    from gpuherd.contract.operation import Operation
+    from gpuherd.contract.catalogue_models import Prewarm
+    from gpuherd.contract.instance_models import Instance
+    from gpuherd.contract.operation_models import Operation
 
 
 class GpuherdError(Exception):

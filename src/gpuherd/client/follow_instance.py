@@ -27,9 +27,9 @@ from gpuherd.client.client_errors import (
     WaitTimedOut,
 )
 from gpuherd.client.client_transport import get, path_segment
-from gpuherd.contract.event import LiveEvent
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Operation
+from gpuherd.contract.webhook_models import LiveEvent
 
 Until = Literal["ready", "exited", "deleted"]
 LogSource = Literal["instance", "system"]

@@ -20,12 +20,11 @@ from gpuherd.client.follow_instance import (
     wait_for_instance,
 )
 from gpuherd.client.wish import HealthCheck, Lease, Wish, create_body
-from gpuherd.contract.event import Event
-from gpuherd.contract.instance import Instance, LeaseChanged
-from gpuherd.contract.job import Job, JobStats
-from gpuherd.contract.operation import Accepted, Operation
-from gpuherd.contract.plan import Plan
-from gpuherd.contract.why import Attempt, Why
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.lease_models import LeaseChanged
+from gpuherd.contract.operation_models import Accepted, Job, JobStats, Operation
+from gpuherd.contract.plan_models import Attempt, Plan, Why
+from gpuherd.contract.webhook_models import Event
 
 InstanceRef = str | Instance
 PAGE_SIZE = 100

@@ -17,7 +17,7 @@ from gpuherd.client.client_errors import ApiError, Conflict, GpuherdError, NotFo
 from gpuherd.client.client_transport import Request
 from gpuherd.client.follow_instance import Listeners, OnProgress, follow_instance, instance_path
 from gpuherd.client.wish import Wish, create_body
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 
 Release = Literal["delete", "stop"]
 

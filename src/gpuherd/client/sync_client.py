@@ -40,7 +40,7 @@ from gpuherd.client.instance_resources import WAIT_S, AsyncInstances, AsyncJobs,
 from gpuherd.client.rental import Release, Rental, rental_terms
 from gpuherd.client.server_address import Address
 from gpuherd.client.wish import Wish
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.domain.secret import Secret
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 
 from gpuherd.client.client_connection import Clock, SystemClock, decode
 from gpuherd.client.client_errors import BadConfiguration, UnexpectedReply, WebhookInvalid
-from gpuherd.contract.codec.model import Model
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.wire_models import Moment, ReplyModel
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_signing import ID_HEADER, BadSignature, verify
 
 
-class WebhookEvent(Model, needs=("type", "timestamp")):
+class WebhookEvent(ReplyModel, needs=("type", "timestamp")):
     """A webhook with a valid signature. `instance` is None if the event is about the account."""
 
     type: str
-    timestamp: datetime
+    timestamp: Moment
     id: str = ""
     sequence: int | None = None
     instance: Instance | None = None
@@ -61,4 +60,6 @@ def _event(event_id: str, body: bytes) -> WebhookEvent:
         raise UnexpectedReply("the event has no data")
     fields = {**event, "id": event_id, "sequence": data.get("sequence"), "instance": data}
     # `raw` is the event as it came, without the fields from the headers.
-    return WebhookEvent.extending(decode(WebhookEvent, fields), _raw=event)
+    made = decode(WebhookEvent, fields)
+    made.__dict__["raw"] = event
+    return made

@@ -8,8 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypedDict
 
+from pydantic.alias_generators import to_camel
+
 from gpuherd.client.client_transport import Json
-from gpuherd.contract.codec.values import camel
 
 Usd = Decimal | str | float
 
@@ -29,7 +30,7 @@ class HealthCheck:
 
     @property
     def body(self) -> Json:
-        return {camel(name): value for name, value in asdict(self).items() if value is not None}
+        return {to_camel(name): value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class AutoStop:
 
     @property
     def body(self) -> Json:
-        said = {camel(name): it for name, it in asdict(self).items() if it is not None}
+        said = {to_camel(name): it for name, it in asdict(self).items() if it is not None}
         return dict(sorted(said.items()))
 
 
@@ -131,7 +132,7 @@ def create_body(
             case "max_hourly_price", price:
                 body["maxHourlyPrice"] = str(price)
             case _, (HealthCheck() | Lease() | AutoStop()) as part:
-                body[camel(field)] = part.body
+                body[to_camel(field)] = part.body
             case "wait_for_capacity_s", seconds:
                 body["waitForCapacity"] = {"seconds": seconds}
             case (("regions" | "ports"), words):
@@ -144,5 +145,5 @@ def create_body(
                 assert isinstance(mounts, Mapping)
                 body["volumes"] = [{"id": key, "mountPath": path} for key, path in mounts.items()]
             case _:
-                body[camel(field)] = value
+                body[to_camel(field)] = value
     return body

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from gpuherd.contract.codec.model import encode
-from gpuherd.contract.problem import FieldError, Problem, Refusal
+from gpuherd.contract.wire_models import FieldError, Problem, Refusal
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.template import TemplateUnusable
 from gpuherd.domain.errors import (
@@ -229,7 +228,7 @@ def problem_response(refusal: Refusal) -> Response:
         extra["Connection"] = "close"
     if document.retry_after is not None:
         extra["Retry-After"] = str(document.retry_after)
-    body = json.dumps(encode(document), ensure_ascii=False, default=str)
+    body = json.dumps(document.model_dump(mode="json", fallback=str), ensure_ascii=False)
     return Response(body, status_code=document.status, media_type=MEDIA_TYPE, headers=extra)
 
 

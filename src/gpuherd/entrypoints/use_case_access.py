@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from structlog.typing import EventDict, WrappedLogger
 
-from gpuherd.contract.codec.model import Model
+from gpuherd.contract.wire_models import ReplyModel
 from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
@@ -257,7 +257,7 @@ class JsonReply(Response):
             ]
 
 
-def json_reply(value: Model, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_reply(value: ReplyModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return one of the contract's objects as JSON."""
     return JsonReply(compact(value), status, headers)
 

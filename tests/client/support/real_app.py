@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import httpx
+from pydantic.alias_generators import to_camel
 
 from gpuherd.client.access_resources import NewKey, NewSecret
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_transport import Reply, Request
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.codec.model import Model, readers
+from gpuherd.contract.wire_models import ReplyModel
 from tests.support.fake_clock import FakeClock
 
 URL = "http://gpuherd"
@@ -97,13 +98,13 @@ def check_fields(it: Any) -> None:
         check_fields(it.key)
     elif isinstance(it, NewSecret):
         check_fields(it.endpoint)
-    elif isinstance(it, Model):
-        for field in readers(type(it)):
-            known = field.key in it.raw or (type(it).__name__, field.key) in LEFT_OUT
-            assert known, f"{type(it).__name__} has no {field.key} in {sorted(it.raw)}"
-            if it.raw.get(field.key) is not None:
-                field.read(it.raw[field.key])
-            check_fields(getattr(it, field.name))
+    elif isinstance(it, ReplyModel):
+        for name, field in type(it).model_fields.items():
+            key = field.serialization_alias or to_camel(name)
+            known = key in it.raw or (type(it).__name__, key) in LEFT_OUT
+            assert known, f"{type(it).__name__} has no {key} in {sorted(it.raw)}"
+            assert it.raw.get(key) is None or getattr(it, name) is not None, key
+            check_fields(getattr(it, name))
 
 
 class RealAppClient:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from gpuherd.client.client_connection import Clock
 from gpuherd.client.follow_instance import Until, outcome_of
 from gpuherd.client.server_address import Address, address_of
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-import jsonschema_rs
 import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
@@ -143,9 +142,8 @@ class TestTheDocument:
             for status in good:
                 if status == NO_CONTENT:
                     continue
-                ((kind, media),) = said["responses"][status]["content"].items()
-                if kind == "application/json":
-                    assert "example" in media, path
+                (media,) = said["responses"][status]["content"].values()
+                assert media["schema"], path
             if ROUTE_SCOPES[method, path] is not OPEN:
                 assert said["responses"].keys() >= {"401", "403", "429", "500", "503"}
             for status, reply in said["responses"].items():
@@ -164,24 +162,6 @@ class TestTheDocument:
             bodies[event] = said["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert len(bodies) > 500
         assert [it for it, schema in bodies.items() if not _has_properties(schema, document)] == []
-
-    async def test_every_example_is_as_its_schema_says(self, document: Json) -> None:
-        examples = [
-            media
-            for _, _, said in operations(document)
-            for reply in said["responses"].values()
-            for media in reply.get("content", {}).values()
-            if "example" in media
-        ]
-        examples += [
-            it["post"]["requestBody"]["content"]["application/json"] for it in document["webhooks"].values()
-        ]
-        assert len(examples) > 50
-        for it in examples:
-            schema = {**it["schema"], "components": document["components"]}
-            validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
-            wrong = [error.message for error in validator.iter_errors(it["example"])]
-            assert wrong == [], it["schema"]
 
     async def test_every_word_in_a_path_is_a_parameter(self, document: Json) -> None:
         for _, path, said in operations(document):

@@ -15,7 +15,6 @@ import pytest
 
 from gpuherd.adapters.stores import row_codec
 from gpuherd.adapters.stores.instance_store import SqlInstances
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Instance
@@ -231,7 +230,7 @@ async def played(story: Play, path: Path, words: Rewrite) -> tuple[RewritingHerd
 async def decisions(herd: Herd, instance: Instance) -> dict[str, Any]:
     """Return all that was decided, and nothing that was said."""
     it = await herd.get(instance.id)
-    why = encode(await herd.why(it))
+    why = (await herd.why(it)).model_dump(mode="json")
     return {
         "instance": (it.status, it.goal, it.settled, it.releasing, it.sequence, it.status_since),
         "error": it.last_error and it.last_error.code,

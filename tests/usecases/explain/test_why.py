@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.instance import goal_rules, instance_event
 from gpuherd.domain.instance.goal_rules import StartOrder
 from gpuherd.domain.instance.health import Health, HealthCheck
@@ -40,7 +39,7 @@ def sell_out(world: World) -> None:
 
 
 async def why(herd: Herd, instance: Instance) -> dict[str, Any]:
-    return encode(await herd.why(await herd.get(instance.id)))
+    return (await herd.why(await herd.get(instance.id))).model_dump(mode="json")
 
 
 def moment(stamp: Any) -> datetime:
@@ -127,7 +126,8 @@ async def test_a_health_check_is_told_with_what_it_saw(herd: Herd) -> None:
 
 def test_equal_rounds_in_a_row_are_counted_not_repeated() -> None:
 
-    offer = {"productId": "p1", "region": "A"}
+    product = {"productId": "p1", "productName": "RTX 4090", "region": "A"}
+    offer = {**product, "gpuHourlyPrice": "0.35", "hourlyPrice": "0.35"}
     rounds = [
         an_event(
             at=START + timedelta(seconds=n),

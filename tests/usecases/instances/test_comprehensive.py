@@ -11,7 +11,6 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.stores.row_codec import instance_row
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
@@ -62,7 +61,7 @@ async def test_an_instance_and_its_machine_are_one_entry(herd: Herd) -> None:
     instance = await herd.settle(await herd.launch("job", region="CN-HK-01"))
     reply = await comprehensive(herd)
     (found,) = reply["instances"]
-    known = encode(describe(instance))
+    known = describe(instance).model_dump(mode="json")
     assert {key: found[key] for key in known} == {**known, "source": "merged"}
     assert (found["consistency"], found["ownership"]) == ("consistent", "ours")
     assert (found["localStatus"], found["cloudStatus"], found["spotStatus"]) == ("running",) * 3

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.api_key import Caller, Limits, Scope
 from gpuherd.domain.cloud.offer import DiskTariff
 from gpuherd.domain.errors import NoCapacity, QuotaExceeded
@@ -40,19 +39,19 @@ def shown(document: Any) -> tuple[Any, ...]:
 
 async def test_the_details_name_the_whole_and_its_parts(herd: Herd) -> None:
     it = await herd.launch(disk_gb=BIG_GB, gpu_num=2)
-    assert shown(encode(describe(it))) == (None, None, None)
+    assert shown(describe(it).model_dump(mode="json")) == (None, None, None)
     it = await herd.settle(it)
-    assert shown(encode(describe(it))) == ("0.45", "0.2", "0.05")
+    assert shown(describe(it).model_dump(mode="json")) == ("0.45", "0.2", "0.05")
 
 
 async def test_what_is_within_the_free_part_costs_what_it_did(herd: Herd) -> None:
     it = await herd.settle(await herd.launch())
-    assert shown(encode(describe(it))) == ("0.2", "0.2", "0")
+    assert shown(describe(it).model_dump(mode="json")) == ("0.2", "0.2", "0")
 
 
 async def test_the_plan_names_the_whole_and_its_parts(herd: Herd) -> None:
     wish = replace(herd.wish, disk_gb=BIG_GB, gpu_num=2)
-    document = encode(describe_plan(await herd.plan(LaunchRequest("plan", wish))))
+    document = describe_plan(await herd.plan(LaunchRequest("plan", wish))).model_dump(mode="json")
     assert (document["bestHourlyPrice"], document["diskHourlyPrice"]) == ("0.45", "0.05")
     assert shown(document["offers"][0]) == ("0.45", "0.2", "0.05")
 

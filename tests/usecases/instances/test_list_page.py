@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from gpuherd.contract.codec.model import encode
-from gpuherd.contract.instance import InstanceRecord
+from gpuherd.contract.instance_models import InstanceRecord
 from gpuherd.domain.instance.instance import Instance, SettledCost, Status
 from gpuherd.ports.instance_port import InstancePage, InstanceQuery
 from gpuherd.usecases.instances import read_instance
@@ -31,7 +30,8 @@ async def test_a_page_holds_what_describe_says() -> None:
     listed = json.loads(await ListInstances(shelf, FakeClock())(InstanceQuery()))  # type: ignore[arg-type]
     assert listed == {
         "instances": [
-            {**encode(describe(it)), "cost": encode(describe_cost(it.cost))} for it in shelf.instances
+            {**describe(it).model_dump(mode="json"), "cost": describe_cost(it.cost).model_dump(mode="json")}
+            for it in shelf.instances
         ],
         "total": 7,
         "nextCursor": "cursor",

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller, Limits, Scope
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.template import Template, TemplateUnusable
@@ -247,18 +246,18 @@ async def test_an_unusable_template_is_refused_as_in_a_launch(herd: Herd) -> Non
 
 
 async def test_the_estimate_says_what_it_is_made_from(herd: Herd) -> None:
-    first = encode(describe_plan(await planned(herd)))
+    first = describe_plan(await planned(herd)).model_dump(mode="json")
     assert first["estimatedReadyInSeconds"] == 240
     assert first["estimateBasis"] == {"source": "first_guess", "rentals": 0}
     for n in range(SAMPLES_MIN):
         await herd.settle(await herd.launch(f"job-{n}"))
-    later = encode(describe_plan(await planned(herd)))
+    later = describe_plan(await planned(herd)).model_dump(mode="json")
     assert later["estimateBasis"] == {"source": "history", "rentals": SAMPLES_MIN}
     assert later["estimatedReadyInSeconds"] < 60
 
 
 async def test_prices_and_sizes_are_of_the_whole_instance(herd: Herd) -> None:
-    told = encode(describe_plan(await planned(herd, gpu_num=2)))
+    told = describe_plan(await planned(herd, gpu_num=2)).model_dump(mode="json")
     best = told["offers"][0]
     assert (best["rank"], best["region"], best["gpuHourlyPrice"], best["hourlyPrice"]) == (
         1,

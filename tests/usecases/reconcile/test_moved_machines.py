@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.instance.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.calls import ApiEndpoint

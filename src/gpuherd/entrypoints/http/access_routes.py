@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.access import SecretRemoved
+from gpuherd.contract.access_models import SecretRemoved
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.webhooks.webhook_signing import ShownKeySecret
 from gpuherd.entrypoints.http.json_body import read_object

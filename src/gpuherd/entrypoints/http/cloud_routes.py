@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.service import (
+from gpuherd.contract.service_models import (
     CachesCleaned,
     CachesCleared,
     CloudTrust,

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.event import EventHistory
+from gpuherd.contract.webhook_models import EventHistory
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.cloud.machine import LogSource
 from gpuherd.domain.errors import FieldProblem, InvalidRequest, NotFound

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic import BaseModel
+from pydantic.json_schema import (
+    GenerateJsonSchema,
+    JsonSchemaMode,
+    JsonSchemaValue,
+    models_json_schema,
+)
 from pydantic_core import core_schema
 
 from gpuherd.contract import (
-    access,
-    budget,
-    catalogue,
-    costs,
-    event,
-    instance,
-    job,
-    operation,
-    orphan,
-    plan,
-    problem,
-    service,
-    webhook,
-    why,
+    access_models,
+    catalogue_models,
+    instance_models,
+    lease_models,
+    money_models,
+    operation_models,
+    plan_models,
+    service_models,
+    webhook_models,
 )
-from gpuherd.contract.codec.model import Json, Model
-from gpuherd.contract.codec.schema import held_by, reference, schema_of
-from gpuherd.contract.examples import example_of
+from gpuherd.contract.wire_models import Json, Problem, ReplyModel
 from gpuherd.entrypoints.http_auth import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.list_queries import POSITION_SCHEMA
 from gpuherd.entrypoints.problem_response import MEDIA_TYPE, TITLES
@@ -37,100 +36,100 @@ NO_CONTENT = "204"
 EVENT_STREAM = "text/event-stream"
 
 
-REPLIES: dict[tuple[str, str], type[Model]] = {
-    ("GET", "/livez"): service.Liveness,
-    ("GET", "/readyz"): service.Readiness,
-    ("GET", "/health"): service.Health,
-    ("POST", "/api/instances"): instance.InstanceRecord,
-    ("GET", "/api/instances"): instance.InstancePage,
-    ("GET", "/api/instances/comprehensive"): instance.Comprehensive,
-    ("GET", "/api/instances/{id_or_name}"): instance.Instance,
-    ("GET", "/api/instances/{id_or_name}/events"): event.EventHistory,
-    ("GET", "/api/instances/{id_or_name}/attempts"): why.Why,
-    ("POST", "/api/instances/start"): operation.Accepted,
-    ("POST", "/api/instances/stop"): operation.Accepted,
-    ("POST", "/api/instances/delete"): operation.Accepted,
-    ("POST", "/api/instances/{id_or_name}/start"): operation.Accepted,
-    ("POST", "/api/instances/{id_or_name}/restart"): operation.Accepted,
-    ("POST", "/api/instances/{id_or_name}/replace"): operation.Accepted,
-    ("POST", "/api/instances/{id_or_name}/stop"): operation.Accepted,
-    ("DELETE", "/api/instances/{id_or_name}"): operation.Accepted,
-    ("POST", "/api/instances/{id_or_name}/lease"): instance.LeaseChanged,
-    ("DELETE", "/api/instances/{id_or_name}/lease"): instance.LeaseChanged,
-    ("GET", "/api/events"): event.LiveEvent,
-    ("GET", "/api/events/history"): event.EventPage,
-    ("GET", "/api/operations/{operation_id}"): operation.Operation,
-    ("GET", "/api/jobs"): job.JobPage,
-    ("GET", "/api/jobs/stats"): job.JobStats,
-    ("GET", "/api/jobs/{job_id}"): job.Job,
-    ("POST", "/api/jobs/{job_id}/retry"): job.Job,
-    ("POST", "/api/plans"): plan.Plan,
-    ("GET", "/api/plans/{plan_id}"): plan.HeldPlan,
-    ("GET", "/api/products"): catalogue.Products,
-    ("GET", "/api/templates"): catalogue.Templates,
-    ("GET", "/api/templates/{template_id}"): catalogue.Template,
-    ("GET", "/api/regions"): catalogue.Regions,
-    ("GET", "/api/cache/stats"): service.CachesStats,
-    ("POST", "/api/cache/clear"): service.CachesCleared,
-    ("POST", "/api/cache/cleanup"): service.CachesCleaned,
-    ("GET", "/api/cloud"): service.CloudTrust,
-    ("POST", "/api/cloud/confirm-account"): service.CloudTrust,
-    ("POST", "/api/cloud/confirm-loss"): service.CloudTrust,
-    ("GET", "/api/creates"): service.Creates,
-    ("POST", "/api/creates/resume"): service.Creates,
-    ("POST", "/api/sync"): service.Sync,
-    ("GET", "/api/orphans"): orphan.Orphans,
-    ("GET", "/api/orphans/{cloud_id}"): orphan.Orphan,
-    ("POST", "/api/orphans/resume"): orphan.Released,
-    ("POST", "/api/orphans/{cloud_id}/adopt"): instance.InstanceRecord,
-    ("POST", "/api/orphans/{cloud_id}/stop"): orphan.Orphan,
-    ("POST", "/api/orphans/{cloud_id}/delete"): orphan.Orphan,
-    ("GET", "/api/webhooks/endpoints"): webhook.WebhookEndpoints,
-    ("POST", "/api/webhooks/endpoints"): webhook.WebhookEndpointWithSecret,
-    ("GET", "/api/webhooks/endpoints/{endpoint_id}"): webhook.WebhookEndpoint,
-    ("DELETE", "/api/webhooks/endpoints/{endpoint_id}"): webhook.WebhookEndpointRemoved,
-    ("POST", "/api/webhooks/endpoints/{endpoint_id}/rotate"): webhook.WebhookEndpointWithSecret,
-    ("POST", "/api/webhooks/endpoints/{endpoint_id}/enable"): webhook.WebhookEndpoint,
-    ("GET", "/api/webhooks/deliveries"): webhook.DeliveryPage,
-    ("GET", "/api/webhooks/deliveries/{delivery_id}"): webhook.Delivery,
-    ("POST", "/api/webhooks/deliveries/{delivery_id}/replay"): webhook.DeliverySummary,
-    ("POST", "/api/webhooks/replay"): webhook.ReplayedDeliveries,
-    ("POST", "/api/webhooks/test"): webhook.WebhookTest,
-    ("POST", "/api/keys"): access.ApiKeyWithSecret,
-    ("GET", "/api/keys"): access.ApiKeys,
-    ("GET", "/api/keys/self"): access.OwnKey,
-    ("GET", "/api/keys/{key_id}"): access.ApiKey,
-    ("DELETE", "/api/keys/{key_id}"): access.ApiKey,
-    ("GET", "/api/keys/{key_id}/webhook-secret"): webhook.KeyWebhookSecret,
-    ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): webhook.KeyWebhookSecret,
-    ("GET", "/api/secrets"): access.Secrets,
-    ("GET", "/api/secrets/{name}"): access.SecretName,
-    ("POST", "/api/secrets/rotate"): access.SecretsRotated,
-    ("PUT", "/api/secrets/{name}"): access.SecretName,
-    ("DELETE", "/api/secrets/{name}"): access.SecretRemoved,
-    ("GET", "/api/audit"): access.AuditPage,
-    ("GET", "/api/costs"): costs.Costs,
-    ("GET", "/api/costs/bill"): costs.Bill,
-    ("POST", "/api/costs/reconcile"): costs.Bill,
-    ("GET", "/api/leftovers"): costs.Leftovers,
-    ("GET", "/api/balance"): costs.Balance,
-    ("GET", "/api/budgets"): budget.Budgets,
-    ("POST", "/api/budgets"): budget.Budget,
-    ("GET", "/api/budgets/{id_or_name}"): budget.Budget,
-    ("POST", "/api/templates"): catalogue.Template,
-    ("PATCH", "/api/templates/{template_id}"): catalogue.Template,
-    ("DELETE", "/api/templates/{template_id}"): catalogue.TemplateRemoved,
-    ("GET", "/api/registry-auths"): catalogue.RegistryAuthList,
-    ("POST", "/api/registry-auths"): catalogue.RegistryAuth,
-    ("DELETE", "/api/registry-auths/{auth_id}"): catalogue.RegistryAuthRemoved,
-    ("GET", "/api/volumes"): catalogue.VolumeList,
-    ("POST", "/api/volumes"): catalogue.Volume,
-    ("DELETE", "/api/volumes/{volume_id}"): catalogue.VolumeRemoved,
-    ("GET", "/api/prewarms"): catalogue.PrewarmList,
-    ("POST", "/api/prewarms"): catalogue.Prewarm,
-    ("DELETE", "/api/prewarms/{prewarm_id}"): catalogue.PrewarmRemoved,
-    ("PATCH", "/api/budgets/{id_or_name}"): budget.Budget,
-    ("DELETE", "/api/budgets/{id_or_name}"): budget.BudgetRemoved,
+REPLIES: dict[tuple[str, str], type[ReplyModel]] = {
+    ("GET", "/livez"): service_models.Liveness,
+    ("GET", "/readyz"): service_models.Readiness,
+    ("GET", "/health"): service_models.Health,
+    ("POST", "/api/instances"): instance_models.InstanceRecord,
+    ("GET", "/api/instances"): instance_models.InstancePage,
+    ("GET", "/api/instances/comprehensive"): instance_models.Comprehensive,
+    ("GET", "/api/instances/{id_or_name}"): instance_models.Instance,
+    ("GET", "/api/instances/{id_or_name}/events"): webhook_models.EventHistory,
+    ("GET", "/api/instances/{id_or_name}/attempts"): plan_models.Why,
+    ("POST", "/api/instances/start"): operation_models.Accepted,
+    ("POST", "/api/instances/stop"): operation_models.Accepted,
+    ("POST", "/api/instances/delete"): operation_models.Accepted,
+    ("POST", "/api/instances/{id_or_name}/start"): operation_models.Accepted,
+    ("POST", "/api/instances/{id_or_name}/restart"): operation_models.Accepted,
+    ("POST", "/api/instances/{id_or_name}/replace"): operation_models.Accepted,
+    ("POST", "/api/instances/{id_or_name}/stop"): operation_models.Accepted,
+    ("DELETE", "/api/instances/{id_or_name}"): operation_models.Accepted,
+    ("POST", "/api/instances/{id_or_name}/lease"): lease_models.LeaseChanged,
+    ("DELETE", "/api/instances/{id_or_name}/lease"): lease_models.LeaseChanged,
+    ("GET", "/api/events"): webhook_models.LiveEvent,
+    ("GET", "/api/events/history"): webhook_models.EventPage,
+    ("GET", "/api/operations/{operation_id}"): operation_models.Operation,
+    ("GET", "/api/jobs"): operation_models.JobPage,
+    ("GET", "/api/jobs/stats"): operation_models.JobStats,
+    ("GET", "/api/jobs/{job_id}"): operation_models.Job,
+    ("POST", "/api/jobs/{job_id}/retry"): operation_models.Job,
+    ("POST", "/api/plans"): plan_models.Plan,
+    ("GET", "/api/plans/{plan_id}"): plan_models.HeldPlan,
+    ("GET", "/api/products"): catalogue_models.Products,
+    ("GET", "/api/templates"): catalogue_models.Templates,
+    ("GET", "/api/templates/{template_id}"): catalogue_models.Template,
+    ("GET", "/api/regions"): catalogue_models.Regions,
+    ("GET", "/api/cache/stats"): service_models.CachesStats,
+    ("POST", "/api/cache/clear"): service_models.CachesCleared,
+    ("POST", "/api/cache/cleanup"): service_models.CachesCleaned,
+    ("GET", "/api/cloud"): service_models.CloudTrust,
+    ("POST", "/api/cloud/confirm-account"): service_models.CloudTrust,
+    ("POST", "/api/cloud/confirm-loss"): service_models.CloudTrust,
+    ("GET", "/api/creates"): service_models.Creates,
+    ("POST", "/api/creates/resume"): service_models.Creates,
+    ("POST", "/api/sync"): service_models.Sync,
+    ("GET", "/api/orphans"): service_models.Orphans,
+    ("GET", "/api/orphans/{cloud_id}"): service_models.Orphan,
+    ("POST", "/api/orphans/resume"): service_models.Released,
+    ("POST", "/api/orphans/{cloud_id}/adopt"): instance_models.InstanceRecord,
+    ("POST", "/api/orphans/{cloud_id}/stop"): service_models.Orphan,
+    ("POST", "/api/orphans/{cloud_id}/delete"): service_models.Orphan,
+    ("GET", "/api/webhooks/endpoints"): webhook_models.WebhookEndpoints,
+    ("POST", "/api/webhooks/endpoints"): webhook_models.WebhookEndpointWithSecret,
+    ("GET", "/api/webhooks/endpoints/{endpoint_id}"): webhook_models.WebhookEndpoint,
+    ("DELETE", "/api/webhooks/endpoints/{endpoint_id}"): webhook_models.WebhookEndpointRemoved,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/rotate"): webhook_models.WebhookEndpointWithSecret,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/enable"): webhook_models.WebhookEndpoint,
+    ("GET", "/api/webhooks/deliveries"): webhook_models.DeliveryPage,
+    ("GET", "/api/webhooks/deliveries/{delivery_id}"): webhook_models.Delivery,
+    ("POST", "/api/webhooks/deliveries/{delivery_id}/replay"): webhook_models.DeliverySummary,
+    ("POST", "/api/webhooks/replay"): webhook_models.ReplayedDeliveries,
+    ("POST", "/api/webhooks/test"): webhook_models.WebhookTest,
+    ("POST", "/api/keys"): access_models.ApiKeyWithSecret,
+    ("GET", "/api/keys"): access_models.ApiKeys,
+    ("GET", "/api/keys/self"): access_models.OwnKey,
+    ("GET", "/api/keys/{key_id}"): access_models.ApiKey,
+    ("DELETE", "/api/keys/{key_id}"): access_models.ApiKey,
+    ("GET", "/api/keys/{key_id}/webhook-secret"): webhook_models.KeyWebhookSecret,
+    ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): webhook_models.KeyWebhookSecret,
+    ("GET", "/api/secrets"): access_models.Secrets,
+    ("GET", "/api/secrets/{name}"): access_models.SecretName,
+    ("POST", "/api/secrets/rotate"): access_models.SecretsRotated,
+    ("PUT", "/api/secrets/{name}"): access_models.SecretName,
+    ("DELETE", "/api/secrets/{name}"): access_models.SecretRemoved,
+    ("GET", "/api/audit"): access_models.AuditPage,
+    ("GET", "/api/costs"): money_models.Costs,
+    ("GET", "/api/costs/bill"): money_models.Bill,
+    ("POST", "/api/costs/reconcile"): money_models.Bill,
+    ("GET", "/api/leftovers"): money_models.Leftovers,
+    ("GET", "/api/balance"): money_models.Balance,
+    ("GET", "/api/budgets"): money_models.Budgets,
+    ("POST", "/api/budgets"): money_models.Budget,
+    ("GET", "/api/budgets/{id_or_name}"): money_models.Budget,
+    ("POST", "/api/templates"): catalogue_models.Template,
+    ("PATCH", "/api/templates/{template_id}"): catalogue_models.Template,
+    ("DELETE", "/api/templates/{template_id}"): catalogue_models.TemplateRemoved,
+    ("GET", "/api/registry-auths"): catalogue_models.RegistryAuthList,
+    ("POST", "/api/registry-auths"): catalogue_models.RegistryAuth,
+    ("DELETE", "/api/registry-auths/{auth_id}"): catalogue_models.RegistryAuthRemoved,
+    ("GET", "/api/volumes"): catalogue_models.VolumeList,
+    ("POST", "/api/volumes"): catalogue_models.Volume,
+    ("DELETE", "/api/volumes/{volume_id}"): catalogue_models.VolumeRemoved,
+    ("GET", "/api/prewarms"): catalogue_models.PrewarmList,
+    ("POST", "/api/prewarms"): catalogue_models.Prewarm,
+    ("DELETE", "/api/prewarms/{prewarm_id}"): catalogue_models.PrewarmRemoved,
+    ("PATCH", "/api/budgets/{id_or_name}"): money_models.Budget,
+    ("DELETE", "/api/budgets/{id_or_name}"): money_models.BudgetRemoved,
 }
 
 
@@ -139,20 +138,20 @@ ALSO_200 = ("POST", "/api/orphans/{cloud_id}/adopt")
 
 
 # These say with their status how we are, and still say it as an answer.
-BODY_OF_503: dict[tuple[str, str], type[Model]] = {
-    ("GET", "/readyz"): service.Readiness,
-    ("GET", "/health"): service.Unhealthy,
+BODY_OF_503: dict[tuple[str, str], type[ReplyModel]] = {
+    ("GET", "/readyz"): service_models.Readiness,
+    ("GET", "/health"): service_models.Unhealthy,
 }
 
 
-WEBHOOKS: dict[str, tuple[type[Model], ...]] = {
-    **dict.fromkeys(webhook.INSTANCE_EVENT_TYPES, (webhook.InstanceEventBody,)),
-    webhook.ORPHAN_DETECTED: (webhook.InstanceEventBody, webhook.AccountEventBody),
-    webhook.COSTS_DRIFT: (webhook.DriftEventBody,),
-    webhook.PRICE_CHANGED: (webhook.PriceEventBody,),
-    webhook.LOW_BALANCE: (webhook.BalanceEventBody,),
-    **dict.fromkeys(webhook.BUDGET_EVENT_TYPES, (webhook.BudgetEventBody,)),
-    webhook.TEST: (webhook.TestEventBody,),
+WEBHOOKS: dict[str, tuple[type[ReplyModel], ...]] = {
+    **dict.fromkeys(webhook_models.INSTANCE_EVENT_TYPES, (webhook_models.InstanceEventBody,)),
+    webhook_models.ORPHAN_DETECTED: (webhook_models.InstanceEventBody, webhook_models.AccountEventBody),
+    webhook_models.COSTS_DRIFT: (webhook_models.DriftEventBody,),
+    webhook_models.PRICE_CHANGED: (webhook_models.PriceEventBody,),
+    webhook_models.LOW_BALANCE: (webhook_models.BalanceEventBody,),
+    **dict.fromkeys(webhook_models.BUDGET_EVENT_TYPES, (webhook_models.BudgetEventBody,)),
+    webhook_models.TEST: (webhook_models.TestEventBody,),
 }
 
 
@@ -169,7 +168,7 @@ def add_replies(operation: Json, route: tuple[str, str], problems: Iterable[int]
     for code in problems:
         replies[str(code)] = {
             "description": TITLES[code],
-            "content": {MEDIA_TYPE: {"schema": reference(problem.Problem)}},
+            "content": {MEDIA_TYPE: {"schema": reference(Problem)}},
         }
     if route in BODY_OF_503:
         replies["503"] = {"description": TITLES[503], "content": _json(BODY_OF_503[route])}
@@ -177,7 +176,17 @@ def add_replies(operation: Json, route: tuple[str, str], problems: Iterable[int]
 
 def reply_schemas() -> dict[str, Json]:
     """Return the schemas of everything that is answered or sent."""
-    return {it.__name__: schema_of(it) for kind in _bodies() for it in held_by(kind)}
+    bodies: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (it, "serialization") for it in dict.fromkeys(_bodies())
+    ]
+    _, document = models_json_schema(bodies, ref_template=REFERENCE, schema_generator=DocumentSchema)
+    found: dict[str, Json] = document["$defs"]
+    return found
+
+
+def reference(kind: type[ReplyModel]) -> Json:
+    """Return the reference to a model."""
+    return {"$ref": REFERENCE.format(model=kind.__name__)}
 
 
 def webhooks() -> dict[str, Json]:
@@ -185,10 +194,10 @@ def webhooks() -> dict[str, Json]:
     return {kind: {"post": _webhook(kind, bodies)} for kind, bodies in WEBHOOKS.items()}
 
 
-def _bodies() -> Iterator[type[Model]]:
+def _bodies() -> Iterator[type[ReplyModel]]:
     yield from REPLIES.values()
     yield from BODY_OF_503.values()
-    yield problem.Problem
+    yield Problem
     for bodies in WEBHOOKS.values():
         yield from bodies
 
@@ -197,17 +206,17 @@ def _content(route: tuple[str, str]) -> Json:
     kind = REPLIES.get(route)
     if kind is None:
         return {"text/plain": {"schema": {"type": "string"}}}
-    if kind is event.LiveEvent:
+    if kind is webhook_models.LiveEvent:
         # A stream is text; what stands behind each `data:` is this.
         return {EVENT_STREAM: {"schema": {"type": "string"}, "x-event-data": reference(kind)}}
     return _json(kind)
 
 
-def _json(kind: type[Model]) -> Json:
-    return {JSON_TYPE: {"schema": reference(kind), "example": example_of(kind)}}
+def _json(kind: type[ReplyModel]) -> Json:
+    return {JSON_TYPE: {"schema": reference(kind)}}
 
 
-def _webhook(kind: str, bodies: tuple[type[Model], ...]) -> Json:
+def _webhook(kind: str, bodies: tuple[type[ReplyModel], ...]) -> Json:
     (first, *others) = bodies
     schema = {"anyOf": [reference(it) for it in bodies]} if others else reference(first)
     return {
@@ -217,7 +226,7 @@ def _webhook(kind: str, bodies: tuple[type[Model], ...]) -> Json:
         "tags": ["webhooks"],
         "requestBody": {
             "required": True,
-            "content": {JSON_TYPE: {"schema": schema, "example": {**example_of(first), "type": kind}}},
+            "content": {JSON_TYPE: {"schema": schema}},
         },
         "responses": {"2XX": {"description": "It is delivered."}},
     }
@@ -315,7 +324,7 @@ def _problems(operation: OpenApi, method: str, path: str) -> Iterable[int]:
 REFERENCE = "#/components/schemas/{model}"
 
 
-class RequestSchema(GenerateJsonSchema):
+class DocumentSchema(GenerateJsonSchema):
     """Leaves out what tells nothing: titles that repeat the name, and null as a default."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -330,7 +339,7 @@ class RequestSchema(GenerateJsonSchema):
 
 def takes(model: type[RequestModel], *, required: bool = True) -> OpenApi:
     """Return the `openapi_extra` of a route with this body; the document moves it among its components."""
-    schema = model.model_json_schema(ref_template=REFERENCE, schema_generator=RequestSchema)
+    schema = model.model_json_schema(ref_template=REFERENCE, schema_generator=DocumentSchema)
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -12,8 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.event import EventPage
-from gpuherd.contract.service import (
+from gpuherd.contract.service_models import (
     CloudHealth,
     DatabaseHealth,
     Dependencies,
@@ -23,6 +22,7 @@ from gpuherd.contract.service import (
     Readiness,
     Unhealthy,
 )
+from gpuherd.contract.webhook_models import EventPage
 from gpuherd.domain.errors import FieldProblem, InvalidRequest, KeyRefused
 from gpuherd.domain.instance.instance_event import ACCOUNT
 from gpuherd.entrypoints.http_auth import (

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.codec.values import iso
-from gpuherd.contract.webhook import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
+from gpuherd.contract.webhook_models import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.egress_policy import redact_query
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret

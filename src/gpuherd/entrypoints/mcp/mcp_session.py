@@ -19,7 +19,7 @@ from pydantic import Field
 
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import ApiError, GpuherdError
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 
 TEXT_MAX = 300
 # Of lists and objects, whatever they hold.

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.errors import (
     FieldProblem,

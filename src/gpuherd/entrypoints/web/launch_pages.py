@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.catalogue import RegistryAuth
+from gpuherd.contract.catalogue_models import RegistryAuth
 from gpuherd.domain.cloud.offer import BillingMode, Region
 from gpuherd.domain.cloud.template import Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import FieldProblem, GpuherdError, InvalidRequest

@@ -15,7 +15,7 @@ from decimal import Decimal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.budget import Budget, BudgetScope
+from gpuherd.contract.money_models import Budget, BudgetScope
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.money.balance import AccountBalance, forecast, month_of
 from gpuherd.domain.money.bill import ComparedDay

@@ -20,8 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd import __version__
-from gpuherd.contract.codec.price_text import price_text
-from gpuherd.contract.problem import Refusal
+from gpuherd.contract.wire_models import Refusal, price_text
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.domain.instance import instance_event

@@ -9,7 +9,7 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.egress_policy import redact_query, redact_urls
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.instance_event import ACCOUNT, ENDPOINT_WEBHOOK_TYPES

@@ -9,8 +9,7 @@ from decimal import Decimal
 
 import structlog
 
-from gpuherd.contract.codec.model import encode
-from gpuherd.contract.codec.values import usd
+from gpuherd.contract.wire_models import usd
 from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy, is_proven_absent
@@ -372,7 +371,7 @@ class OrphanEvents:
 
     def detected(self, orphan: Orphan, records: MachineRecords) -> LedgerWrite:
         """Return a new line with the event that tells of it."""
-        reason, details = orphan.finding.reason, encode(describe_notice(orphan))
+        reason, details = orphan.finding.reason, describe_notice(orphan).model_dump(mode="json")
         instance = records.bound or records.named
         if instance is not None and orphan.finding.instance_id == instance.id:
             new_event = NewEvent(instance_event.ORPHAN_DETECTED, reason, details)

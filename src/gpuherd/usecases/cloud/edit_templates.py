@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from gpuherd.contract.catalogue import RegistryAuthRemoved, TemplateRemoved
+from gpuherd.contract.catalogue_models import RegistryAuthRemoved, TemplateRemoved
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.template import (
     CredentialOrder,

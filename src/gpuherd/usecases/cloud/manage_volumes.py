@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpuherd.contract.catalogue import VolumeRemoved
+from gpuherd.contract.catalogue_models import VolumeRemoved
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.network_volume import VolumeIntent, VolumeOrder
 from gpuherd.domain.cloud.offer import Region

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gpuherd.contract.catalogue import PrewarmRemoved
+from gpuherd.contract.catalogue_models import PrewarmRemoved
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
 from gpuherd.domain.cloud.template import (

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.cloud.capacity_line import (
     REFUSALS_FORGOTTEN,
     OfferRest,

@@ -15,7 +15,7 @@ from datetime import datetime
 
 import structlog
 
-from gpuherd.contract.webhook import TestEventBody, TestEventData
+from gpuherd.contract.webhook_models import TestEventBody, TestEventData
 from gpuherd.domain.api_key import (
     ADMIN_ID,
     SYSTEM_CALLER,

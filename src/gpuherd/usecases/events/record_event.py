@@ -11,11 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuherd.contract.budget import BudgetNotice
-from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
-from gpuherd.contract.instance import InstanceRecord
-from gpuherd.contract.orphan import OrphanNotice
-from gpuherd.contract.webhook import (
+from gpuherd.contract.instance_models import InstanceRecord
+from gpuherd.contract.money_models import (
+    BalanceNotice,
+    BudgetNotice,
+    DriftNotice,
+    PriceNotice,
+)
+from gpuherd.contract.service_models import OrphanNotice
+from gpuherd.contract.webhook_models import (
     AccountEventBody,
     AccountEventData,
     BalanceEventBody,
@@ -170,7 +174,7 @@ class EventRecorder:
         data = InstanceEventData.extending(
             shown,
             # The instance alone would not tell which machine it is about.
-            orphan=OrphanNotice.of(event.details) if event.type == ORPHAN_DETECTED else None,
+            orphan=OrphanNotice.model_validate(event.details) if event.type == ORPHAN_DETECTED else None,
             sequence=event.sequence,
         )
         deliveries = []
@@ -212,18 +216,18 @@ def _account_body(event: Event) -> bytes:
     about: Any = {"type": event.type, "timestamp": event.at}
     match event.type:
         case instance_event.COSTS_DRIFT:
-            drift = DriftEventData.extending(DriftNotice.of(event.details), **more)
+            drift = DriftEventData.extending(DriftNotice.model_validate(event.details), **more)
             return compact(DriftEventBody(data=drift, **about))
         case instance_event.PRICE_CHANGED:
-            price = PriceEventData.extending(PriceNotice.of(event.details), **more)
+            price = PriceEventData.extending(PriceNotice.model_validate(event.details), **more)
             return compact(PriceEventBody(data=price, **about))
         case instance_event.LOW_BALANCE:
-            balance = BalanceEventData.extending(BalanceNotice.of(event.details), **more)
+            balance = BalanceEventData.extending(BalanceNotice.model_validate(event.details), **more)
             return compact(BalanceEventBody(data=balance, **about))
         case instance_event.BUDGET_WARNING | instance_event.BUDGET_EXHAUSTED | instance_event.BUDGET_RESET:
-            budget = BudgetEventData.extending(BudgetNotice.of(event.details), **more)
+            budget = BudgetEventData.extending(BudgetNotice.model_validate(event.details), **more)
             return compact(BudgetEventBody(data=budget, **about))
-    data = AccountEventData.extending(OrphanNotice.of(event.details), instance_id=None, **more)
+    data = AccountEventData.extending(OrphanNotice.model_validate(event.details), instance_id=None, **more)
     return compact(AccountEventBody(data=data, **about))
 
 

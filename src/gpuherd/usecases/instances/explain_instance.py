@@ -8,11 +8,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpuherd.contract import why as shown
+from gpuherd.contract import plan_models
 from gpuherd.domain.cloud.capacity_line import PlaceInLine
 from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Instance, WaitingFor
@@ -42,14 +42,14 @@ class ExplainInstance:
     # The place of one who waits for capacity.
     place_of: Callable[[Instance], Awaitable[PlaceInLine | None]]
 
-    async def __call__(self, it: Instance) -> shown.Why:
+    async def __call__(self, it: Instance) -> plan_models.Why:
         """Return everything that was considered, tried and waited for, and the story of it."""
         events = await self.instances.events(it.id)
         attempts = await self.instances.attempts(it.id)
         waiting = explain_waiting(it, events, attempts)
         place = None if waiting is None else await self.place_of(it)
         next_try_at = None if waiting is None or place else await self._next_try_at(it)
-        return shown.Why(
+        return plan_models.Why(
             instance_id=it.id,
             name=it.name,
             status=it.status.value,
@@ -78,12 +78,12 @@ class ExplainInstance:
         return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
 
 
-def describe_lineage(members: Sequence[Instance]) -> tuple[shown.LineageMember, ...]:
+def describe_lineage(members: Sequence[Instance]) -> tuple[plan_models.LineageMember, ...]:
     """Return the instances of a lineage, each with why it took over."""
     heirs = [it.chain.heir for it in members if it.chain is not None and it.chain.heir is not None]
     reasons = {heir.id: heir.why.value for heir in heirs}
     return tuple(
-        shown.LineageMember(
+        plan_models.LineageMember(
             instance_id=it.id,
             link=it.chain.link,
             status=it.status.value,
@@ -99,34 +99,34 @@ def describe_lineage(members: Sequence[Instance]) -> tuple[shown.LineageMember, 
     )
 
 
-def phases(events: Sequence[Event]) -> tuple[shown.StatusPhase, ...]:
+def phases(events: Sequence[Event]) -> tuple[plan_models.StatusPhase, ...]:
     """Return each status with the time that it lasted; None for the last one, which lasts."""
     begun = [it for it in events if it.after]
     ends = [it.at for it in begun[1:]] + [None]
     return tuple(
-        shown.StatusPhase(
+        plan_models.StatusPhase(
             status=it.after, at=it.at, seconds=None if end is None else (end - it.at).total_seconds()
         )
         for it, end in zip(begun, ends, strict=True)
     )
 
 
-def considered(events: Sequence[Event]) -> tuple[shown.Considered, ...]:
+def considered(events: Sequence[Event]) -> tuple[plan_models.Considered, ...]:
     """Return each round in which offers were weighed; equal rounds in a row are one, with their number."""
-    rounds: list[shown.Considered] = []
+    rounds: list[plan_models.Considered] = []
     for event in events:
         if not _is_round(event):
             continue
         weighed = _weighed(event)
         last = rounds[-1] if rounds else None
         if last and _outcome(last) == _outcome(weighed):
-            rounds[-1] = replace(last, rounds=last.rounds + 1, last_at=event.at)
+            rounds[-1] = last.model_copy(update={"rounds": last.rounds + 1, "last_at": event.at})
         else:
             rounds.append(weighed)
     return tuple(rounds)
 
 
-def _outcome(it: shown.Considered) -> tuple[object, ...]:
+def _outcome(it: plan_models.Considered) -> tuple[object, ...]:
     return it.ranked, it.refused, it.regions_without_offer
 
 
@@ -135,32 +135,37 @@ def _is_round(event: Event) -> bool:
     return event.type == instance_event.PLANNED or waits
 
 
-def _weighed(event: Event) -> shown.Considered:
+def _weighed(event: Event) -> plan_models.Considered:
     ranked, refused = event.details.get("accepted") or [], event.details.get("refused") or []
-    return shown.Considered(
+    return plan_models.Considered(
         at=event.at,
         rounds=1,
         last_at=event.at,
         ranked=tuple(
-            shown.RankedOffer.of({"rank": rank, **offer}) for rank, offer in enumerate(ranked, start=1)
+            plan_models.RankedOffer.model_validate({"rank": rank, **offer})
+            for rank, offer in enumerate(ranked, start=1)
         ),
         refused=tuple(map(_rejected, refused)),
         # Of each, only the first are on record.
         ranked_total=event.details.get("acceptedTotal", len(ranked)),
         refused_total=event.details.get("refusedTotal", len(refused)),
         regions_without_offer=tuple(
-            map(shown.RegionWithoutOffer.of, event.details.get("regionsWithoutOffer") or [])
+            map(plan_models.RegionWithoutOffer.model_validate, event.details.get("regionsWithoutOffer") or [])
         ),
     )
 
 
-def _rejected(offer: Mapping[str, Any]) -> shown.RejectedOffer | shown.UnpricedOffer:
-    return shown.RejectedOffer.of(offer) if "hourlyPrice" in offer else shown.UnpricedOffer.of(offer)
+def _rejected(offer: Mapping[str, Any]) -> plan_models.RejectedOffer | plan_models.UnpricedOffer:
+    return (
+        plan_models.RejectedOffer.model_validate(offer)
+        if "hourlyPrice" in offer
+        else plan_models.UnpricedOffer.model_validate(offer)
+    )
 
 
-def describe_attempt(it: Attempt) -> shown.Attempt:
+def describe_attempt(it: Attempt) -> plan_models.Attempt:
     """Return one create call and what became of it."""
-    return shown.Attempt(
+    return plan_models.Attempt(
         n=it.n,
         tag=it.tag,
         state=it.state.value,
@@ -171,21 +176,21 @@ def describe_attempt(it: Attempt) -> shown.Attempt:
         sent_at=it.sent_at,
         closed_at=it.closed_at,
         cloud_instance_id=it.cloud_id,
-        error=shown.AttemptError(code=it.error_code, message=it.error) if it.error_code else None,
+        error=plan_models.AttemptError(code=it.error_code, message=it.error) if it.error_code else None,
     )
 
 
-def _describe_sentence(it: Sentence) -> shown.Sentence:
-    return shown.Sentence(at=it.at, text=it.text, times=it.times, last_at=it.last_at)
+def _describe_sentence(it: Sentence) -> plan_models.Sentence:
+    return plan_models.Sentence(at=it.at, text=it.text, times=it.times, last_at=it.last_at)
 
 
 def _describe_wait(
     it: WaitExplanation, instance: Instance, next_try_at: datetime | None, place: PlaceInLine | None
-) -> shown.Waiting:
+) -> plan_models.Waiting:
     in_line = describe_place(place)
     if place is None:
         in_line["next_try_at"] = next_try_at
-    return shown.Waiting(
+    return plan_models.Waiting(
         what=it.what,
         sentence=it.sentence,
         since=it.since,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gpuherd.contract.instance import (
+from gpuherd.contract.instance_models import (
     ListedInstance,
     ListedMachine,
     ListPerformance,

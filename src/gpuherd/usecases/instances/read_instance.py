@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuherd.contract.instance import Instance as Details
-from gpuherd.contract.instance import InstanceRow
+from gpuherd.contract.instance_models import Instance as Details
+from gpuherd.contract.instance_models import InstanceRow
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.capacity_line import PlaceInLine
 from gpuherd.domain.errors import Conflict, NotFound

@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.contract.codec.price_text import price_text
-from gpuherd.contract.codec.values import usd
+from gpuherd.contract.wire_models import price_text, usd
 from gpuherd.domain.api_key import ADMIN_ID
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.errors import (

@@ -16,8 +16,8 @@ from decimal import Decimal
 
 import structlog
 
-from gpuherd.contract.codec.model import Model, encode
-from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
+from gpuherd.contract.money_models import BalanceNotice, DriftNotice, PriceNotice
+from gpuherd.contract.wire_models import ReplyModel
 from gpuherd.domain.errors import CloudError
 from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance_event import ACCOUNT, Event
@@ -242,8 +242,10 @@ class CostEvents:
         log.warning("account.low_balance", available=str(available), runway_hours=notice.runway_hours)
         await self._append(instance_event.LOW_BALANCE, reason, notice)
 
-    async def _append(self, type: str, reason: str, notice: Model) -> None:
-        told = Event(ACCOUNT, 0, type, self.clock.now(), reason=reason, details=encode(notice))
+    async def _append(self, type: str, reason: str, notice: ReplyModel) -> None:
+        told = Event(
+            ACCOUNT, 0, type, self.clock.now(), reason=reason, details=notice.model_dump(mode="json")
+        )
         await self.event_log.append_account([AccountEvent(told, self.event_recorder.account_outbox_entries)])
 
 

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from gpuherd.contract.budget import BudgetNotice
-from gpuherd.contract.codec.model import encode
+from gpuherd.contract.money_models import BudgetNotice
 from gpuherd.domain.errors import LeadershipLost, StaleWrite
 from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance_event import ACCOUNT, Event
@@ -150,7 +149,7 @@ def _event(budget: Budget, spending: Spending, news: BudgetNews, now: datetime) 
         percent=percent,
         at_limit=budget.at_limit.value,
     )
-    return Event(ACCOUNT, 0, type_, now, reason=reason, details=encode(notice))
+    return Event(ACCOUNT, 0, type_, now, reason=reason, details=notice.model_dump(mode="json"))
 
 
 class BudgetCache:

@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from gpuherd.contract import budget as contract
-from gpuherd.contract.budget import BudgetRemoved
+from gpuherd.contract import money_models
+from gpuherd.contract.money_models import BudgetRemoved
 from gpuherd.domain.api_key import ADMIN_ID, Caller
 from gpuherd.domain.errors import (
     FieldProblem,
@@ -164,12 +164,12 @@ class ReadBudgets:
     rules: BudgetRules
     clock: Clock
 
-    async def all(self) -> contract.Budgets:
+    async def all(self) -> money_models.Budgets:
         """Return all, by name."""
         found = [await self.shown(it) for it in await self.budgets.list_all()]
-        return contract.Budgets(budgets=tuple(found), total=len(found))
+        return money_models.Budgets(budgets=tuple(found), total=len(found))
 
-    async def one(self, id_or_name: str) -> contract.Budget:
+    async def one(self, id_or_name: str) -> money_models.Budget:
         """Return one; `NotFound` if there is none."""
         return await self.shown(await self.budgets.get(id_or_name))
 
@@ -177,6 +177,6 @@ class ReadBudgets:
         """Tell whether a strict budget covers all that this owner rents, whatever its labels."""
         return any(it.strict and it.scope.includes(owner, {}) for it in await self.budgets.list_all())
 
-    async def shown(self, budget: Budget) -> contract.Budget:
+    async def shown(self, budget: Budget) -> money_models.Budget:
         now = self.clock.now()
         return describe_budget(budget, await self.budgets.spending(budget, now), self.rules, now)

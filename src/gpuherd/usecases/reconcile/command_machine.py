@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,

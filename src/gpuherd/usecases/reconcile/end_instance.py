@@ -7,7 +7,7 @@ from datetime import datetime
 
 import structlog
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.cloud.machine import ReclaimNotice, read_notice
 from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.instance import goal_rules, instance_event

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.cloud.template import (

@@ -16,7 +16,7 @@ from datetime import datetime
 
 import structlog
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.blast_limit import TOGETHER, IdleSpell, judge_spells
 from gpuherd.domain.errors import CloudError, RateLimited, StaleWrite
 from gpuherd.domain.instance import instance_event

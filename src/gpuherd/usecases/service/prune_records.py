@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from gpuherd.contract.service import CachesStats, CacheStats
+from gpuherd.contract.service_models import CachesStats, CacheStats
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Status
 from gpuherd.ports.access_port import Retention

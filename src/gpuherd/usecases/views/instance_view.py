@@ -9,10 +9,16 @@ from itertools import compress
 from operator import attrgetter, ne
 from typing import Any
 
-from gpuherd.contract import instance, operation, plan
-from gpuherd.contract.codec.model import encode
-from gpuherd.contract.codec.values import camel, usd
-from gpuherd.contract.instance import CapacityWait, MountedVolume
+from pydantic.alias_generators import to_camel
+
+from gpuherd.contract import (
+    instance_models,
+    lease_models,
+    operation_models,
+    plan_models,
+)
+from gpuherd.contract.launch_models import CapacityWait, MountedVolume
+from gpuherd.contract.wire_models import usd
 from gpuherd.domain.cloud.capacity_line import OfferRest, PlaceInLine
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.offer import Offer
@@ -40,7 +46,7 @@ from gpuherd.domain.instance.quota import cost_until_end
 from gpuherd.domain.money.usage_span import usd_of
 
 
-def describe(it: Instance) -> instance.InstanceRecord:
+def describe(it: Instance) -> instance_models.InstanceRecord:
     """Return the details of an instance."""
     rental, chain, wish = it.rental, it.chain, describe_wish(it.wish)
     if rental:
@@ -48,7 +54,7 @@ def describe(it: Instance) -> instance.InstanceRecord:
         wish["product_name"] = rental.product_name
         wish["billing_mode"] = it.billing_mode.value
         wish["image_url"] = rental.image_url
-    return instance.InstanceRecord(
+    return instance_models.InstanceRecord(
         id=it.id,
         instance_id=it.id,
         name=it.name,
@@ -65,7 +71,7 @@ def describe(it: Instance) -> instance.InstanceRecord:
         disk_hourly_price=it.disk_hourly_usd if rental else None,
         on_failure=it.on_failure.value,
         port_mappings=describe_ports(it.ports),
-        connection=instance.ConnectionDetails(
+        connection=instance_models.ConnectionDetails(
             ssh=it.connection.ssh or None,
             jupyter=it.connection.jupyter or None,
             web_terminal=it.connection.web_terminal or None,
@@ -98,9 +104,9 @@ def describe(it: Instance) -> instance.InstanceRecord:
     )
 
 
-def describe_cost(it: SettledCost) -> instance.InstanceCost:
+def describe_cost(it: SettledCost) -> instance_models.InstanceCost:
     """Return what an instance has cost."""
-    return instance.InstanceCost(
+    return instance_models.InstanceCost(
         settled=usd_of(it.amount),
         settled_at=it.at,
         hourly_now=usd_of(it.rate),
@@ -108,10 +114,10 @@ def describe_cost(it: SettledCost) -> instance.InstanceCost:
     )
 
 
-def describe_lease_change(it: Instance, now: datetime) -> instance.LeaseChanged:
+def describe_lease_change(it: Instance, now: datetime) -> lease_models.LeaseChanged:
     """Return when an instance ends now, and what it costs until then."""
     term = it.lease_term
-    return instance.LeaseChanged(
+    return lease_models.LeaseChanged(
         instance_id=it.id,
         ends_at=None if term is None else term.ends_at,
         then=None if term is None else term.then.value,
@@ -119,26 +125,26 @@ def describe_lease_change(it: Instance, now: datetime) -> instance.LeaseChanged:
     )
 
 
-def _describe_lease(it: Instance) -> instance.Lease | None:
+def _describe_lease(it: Instance) -> lease_models.Lease | None:
     lease, term = it.terms.lease, it.lease_term
     if lease is None:
         return None
-    return instance.Lease(
+    return lease_models.Lease(
         ends_at=None if term is None else term.ends_at, seconds=lease.seconds, then=lease.then.value
     )
 
 
-def _describe_auto_stop(it: Instance) -> instance.AutoStop | None:
+def _describe_auto_stop(it: Instance) -> lease_models.AutoStop | None:
     silence, idle = it.terms.silence, it.terms.idle
     rule = silence or idle
     if rule is None:
         return None
     activity = None if idle is None else idle.activity
-    return instance.AutoStop(
+    return lease_models.AutoStop(
         idle_seconds=None if idle is None else idle.window_s,
         gpu_below=None if idle is None else idle.gpu_below,
         cpu_below=None if idle is None else idle.cpu_below,
-        activity=None if activity is None else instance.Activity(port=activity.port, path=activity.path),
+        activity=None if activity is None else lease_models.Activity(port=activity.port, path=activity.path),
         silence_seconds=None if silence is None else silence.silence_s,
         then=rule.then.value,
         last_used_at=last_used_at(it),
@@ -146,26 +152,28 @@ def _describe_auto_stop(it: Instance) -> instance.AutoStop | None:
     )
 
 
-def describe_ports(ports: tuple[PortMapping, ...]) -> tuple[instance.PortMapping, ...]:
+def describe_ports(ports: tuple[PortMapping, ...]) -> tuple[instance_models.PortMapping, ...]:
     """Return the ports of a machine."""
     if not ports:
         return ()
-    return tuple([instance.PortMapping(port=it.port, endpoint=it.endpoint, type=it.type) for it in ports])
+    return tuple(
+        [instance_models.PortMapping(port=it.port, endpoint=it.endpoint, type=it.type) for it in ports]
+    )
 
 
-def describe_failure(it: Failure | None) -> instance.Failure | None:
+def describe_failure(it: Failure | None) -> instance_models.Failure | None:
     """Return what went wrong."""
     return (
         None
         if it is None
-        else instance.Failure(code=it.code, message=it.message, at=it.at, details=it.details)
+        else instance_models.Failure(code=it.code, message=it.message, at=it.at, details=it.details)
     )
 
 
-def describe_health(check: HealthCheck, health: Health | None) -> instance.HealthReport:
+def describe_health(check: HealthCheck, health: Health | None) -> lease_models.HealthReport:
     """Return a health check and what it has found."""
     it = health or Health()
-    return instance.HealthReport(
+    return lease_models.HealthReport(
         status=it.status.value,
         config=describe_health_check(check),
         started_at=it.started_at,
@@ -174,9 +182,9 @@ def describe_health(check: HealthCheck, health: Health | None) -> instance.Healt
     )
 
 
-def describe_health_check(it: HealthCheck) -> instance.HealthCheckConfig:
+def describe_health_check(it: HealthCheck) -> lease_models.HealthCheckConfig:
     """Return a health check, defaults included."""
-    return instance.HealthCheckConfig(
+    return lease_models.HealthCheckConfig(
         target_port=it.target_port,
         path=it.path,
         timeout_ms=it.timeout_ms,
@@ -188,8 +196,8 @@ def describe_health_check(it: HealthCheck) -> instance.HealthCheckConfig:
     )
 
 
-def _describe_endpoint(it: EndpointHealth) -> instance.EndpointHealth:
-    return instance.EndpointHealth(
+def _describe_endpoint(it: EndpointHealth) -> lease_models.EndpointHealth:
+    return lease_models.EndpointHealth(
         port=it.port,
         endpoint=it.endpoint or None,
         type=it.type or None,
@@ -259,7 +267,7 @@ def _mounted_volumes(volumes: Sequence[VolumeMount]) -> tuple[MountedVolume, ...
     return tuple([MountedVolume(id=it.volume_id, mount_path=it.mount_path) for it in volumes])
 
 
-_KEYS = tuple(map(camel, _NAMES))
+_KEYS = tuple(map(to_camel, _NAMES))
 
 
 _BY_FIELD: dict[str, Callable[[Any], Any]] = {
@@ -269,8 +277,8 @@ _BY_FIELD: dict[str, Callable[[Any], Any]] = {
     "hourly_usd_max": usd,
     "optimize": str,
     "envs": shown_envs,
-    "volumes": lambda it: [encode(each) for each in _mounted_volumes(it)],
-    "capacity_wait_s": lambda it: encode(CapacityWait(seconds=it)),
+    "volumes": lambda it: [each.model_dump(mode="json") for each in _mounted_volumes(it)],
+    "capacity_wait_s": lambda it: CapacityWait(seconds=it).model_dump(mode="json"),
 }
 
 
@@ -280,12 +288,12 @@ _AS_JSON = tuple(map(_BY_FIELD.get, _FIELDS))
 
 def describe_wait(
     it: Instance, until: datetime | None, place: PlaceInLine | None
-) -> instance.InstanceWait | None:
+) -> instance_models.InstanceWait | None:
     """Return what an instance waits for outside of gpuherd, if it does."""
     waiting = it.waiting_for
     if waiting is None:
         return None
-    return instance.InstanceWait(
+    return instance_models.InstanceWait(
         what=waiting.what.value, since=waiting.since, until=until, **describe_place(place)
     )
 
@@ -300,21 +308,23 @@ def describe_place(place: PlaceInLine | None) -> dict[str, Any]:
     }
 
 
-def _describe_answer(rest: OfferRest | None) -> instance.Answer | None:
+def _describe_answer(rest: OfferRest | None) -> instance_models.Answer | None:
     if rest is None:
         return None
     product_id, region, mode = rest.key
     paid = "" if mode is None else f" ({mode.value})"
-    return instance.Answer(at=rest.refused_at, offer=f"{product_id} in {region}{paid}", message=rest.message)
+    return instance_models.Answer(
+        at=rest.refused_at, offer=f"{product_id} in {region}{paid}", message=rest.message
+    )
 
 
 HISTORY, FIRST_GUESS = "history", "first_guess"
 
 
-def describe_plan(it: Plan, held: HeldPlan | None = None) -> plan.Plan:
+def describe_plan(it: Plan, held: HeldPlan | None = None) -> plan_models.Plan:
     """Return the plan, and how it is held; offers are in the order in which they would be tried."""
     wish = it.wish
-    return plan.Plan(
+    return plan_models.Plan(
         fits=it.fits,
         reasons=tuple(map(_describe_obstacle, it.obstacles)),
         warnings=tuple(it.warnings),
@@ -323,17 +333,19 @@ def describe_plan(it: Plan, held: HeldPlan | None = None) -> plan.Plan:
         best_hourly_price=it.hourly_usd,
         disk_hourly_price=it.disk_hourly_usd,
         estimated_ready_in_seconds=round(it.ready_in.total_seconds()),
-        estimate_basis=plan.EstimateBasis(source=HISTORY if it.rentals else FIRST_GUESS, rentals=it.rentals),
+        estimate_basis=plan_models.EstimateBasis(
+            source=HISTORY if it.rentals else FIRST_GUESS, rentals=it.rentals
+        ),
         offers=tuple(
-            plan.PlannedOffer.extending(_describe_offer(offer, wish), rank=rank)
+            plan_models.PlannedOffer.extending(_describe_offer(offer, wish), rank=rank)
             for rank, offer in enumerate(it.ranking.accepted, start=1)
         ),
         refused=tuple(
-            plan.RefusedOffer.extending(_describe_offer(refusal.offer, wish), reason=refusal.reason)
+            plan_models.RefusedOffer.extending(_describe_offer(refusal.offer, wish), reason=refusal.reason)
             for refusal in it.ranking.refused
         ),
         regions_without_offer=tuple(
-            plan.PassedRegion(region=one.region, reason=one.reason) for one in it.ranking.without_offer
+            plan_models.PassedRegion(region=one.region, reason=one.reason) for one in it.ranking.without_offer
         ),
         plan_id=None if held is None else held.id,
         expires_at=None if held is None else held.expires_at,
@@ -344,9 +356,9 @@ def describe_plan(it: Plan, held: HeldPlan | None = None) -> plan.Plan:
 
 def describe_held_plan(
     held: HeldPlan, name: str, wish: LaunchSpec, lease: Lease | None, made: Instance | None
-) -> plan.HeldPlan:
+) -> plan_models.HeldPlan:
     """Return what a plan stands for, and what was made of it."""
-    return plan.HeldPlan(
+    return plan_models.HeldPlan(
         plan_id=held.id,
         expires_at=held.expires_at,
         held_hourly_price=held.hourly_usd,
@@ -363,7 +375,7 @@ def _describe_workload(it: Plan) -> dict[str, Any]:
     """Return what would run, template and wish together; of variables never the value."""
     spec = it.template
     return {
-        "instead_of": {camel(name): value for name, value in it.instead_of.items()},
+        "instead_of": {to_camel(name): value for name, value in it.instead_of.items()},
         "image_url": spec.image,
         "command": spec.command or None,
         "ports": tuple(map(port_text, spec.ports)),
@@ -373,8 +385,8 @@ def _describe_workload(it: Plan) -> dict[str, Any]:
     }
 
 
-def _describe_offer(offer: Offer, wish: LaunchSpec) -> plan.WholeOffer:
-    return plan.WholeOffer(
+def _describe_offer(offer: Offer, wish: LaunchSpec) -> plan_models.WholeOffer:
+    return plan_models.WholeOffer(
         product_id=offer.product_id,
         product_name=offer.product_name,
         region=offer.region,
@@ -391,13 +403,13 @@ def _describe_offer(offer: Offer, wish: LaunchSpec) -> plan.WholeOffer:
     )
 
 
-def _describe_obstacle(error: GpuherdError) -> plan.PlanReason:
-    return plan.PlanReason(code=error.code, message=error.message, details=dict(error.details))
+def _describe_obstacle(error: GpuherdError) -> plan_models.PlanReason:
+    return plan_models.PlanReason(code=error.code, message=error.message, details=dict(error.details))
 
 
-def describe_accepted(it: Operation, instance: Instance) -> operation.Accepted:
+def describe_accepted(it: Operation, instance: Instance) -> operation_models.Accepted:
     """Return that an order is written down."""
-    return operation.Accepted(
+    return operation_models.Accepted(
         operation_id=it.id,
         instance_id=instance.id,
         novita_instance_id=instance.last_cloud_id,
@@ -409,15 +421,15 @@ def describe_accepted(it: Operation, instance: Instance) -> operation.Accepted:
     )
 
 
-def describe_operation(it: Operation, instance_id: str) -> operation.Operation:
+def describe_operation(it: Operation, instance_id: str) -> operation_models.Operation:
     """Return a start, restart, stop or delete with its phases and times."""
-    return operation.Operation(
+    return operation_models.Operation(
         operation_id=it.id,
         instance_id=instance_id,
         type=it.kind.value,
         status=it.state.value,
         requested_at=it.requested_at,
         ended_at=it.ended_at,
-        phases=tuple(operation.OperationPhase(phase=phase.value, at=at) for phase, at in it.phases),
+        phases=tuple(operation_models.OperationPhase(phase=phase.value, at=at) for phase, at in it.phases),
         error=describe_failure(it.error),
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.contract import budget, costs
-from gpuherd.contract.catalogue import Volume, VolumeList
+from gpuherd.contract import money_models
+from gpuherd.contract.catalogue_models import Volume, VolumeList
 from gpuherd.domain.money.balance import AccountBalance, Leftover
 from gpuherd.domain.money.bill import (
     BilledPeriod,
@@ -40,16 +40,16 @@ def cents(nano: int) -> str:
     return f"${usd_of(nano):.4f}"
 
 
-def describe_costs(query: CostQuery, report: CostReport, billed: BilledPeriod | None) -> costs.Costs:
+def describe_costs(query: CostQuery, report: CostReport, billed: BilledPeriod | None) -> money_models.Costs:
     """Return a report."""
-    return costs.Costs(
+    return money_models.Costs(
         since=query.period.begin,
         until=query.period.end,
         group_by=f"label:{query.label}" if query.by is GroupBy.LABEL else query.by.value,
         total=usd_of(report.amount),
         uncertainty=usd_of(report.doubt),
         hourly_now=usd_of(report.hourly_now),
-        by_kind=costs.CostsByKind(
+        by_kind=money_models.CostsByKind(
             gpu=_of_kind(report, CostKind.GPU),
             disk=_of_kind(report, CostKind.DISK),
             volume=_of_kind(report, CostKind.VOLUME),
@@ -61,8 +61,8 @@ def describe_costs(query: CostQuery, report: CostReport, billed: BilledPeriod | 
     )
 
 
-def describe_waste(it: Waste) -> costs.Waste:
-    return costs.Waste(
+def describe_waste(it: Waste) -> money_models.Waste:
+    return money_models.Waste(
         unbound=usd_of(it.unbound),
         failed_boots=usd_of(it.failed_boots),
         overlap=usd_of(it.overlap),
@@ -70,16 +70,16 @@ def describe_waste(it: Waste) -> costs.Waste:
     )
 
 
-def describe_leftovers(items: Sequence[Leftover]) -> costs.Leftovers:
+def describe_leftovers(items: Sequence[Leftover]) -> money_models.Leftovers:
     """Return what still costs money."""
-    return costs.Leftovers(
+    return money_models.Leftovers(
         items=tuple(_leftover(it) for it in items), hourly_total=usd_of(sum(it.hourly for it in items))
     )
 
 
-def describe_balance(it: AccountBalance) -> costs.Balance:
+def describe_balance(it: AccountBalance) -> money_models.Balance:
     runway = it.runway_hours
-    return costs.Balance(
+    return money_models.Balance(
         available=it.available,
         hourly_now=it.hourly_now,
         runway_hours=None if runway is None else round(float(runway), 2),
@@ -87,13 +87,13 @@ def describe_balance(it: AccountBalance) -> costs.Balance:
     )
 
 
-def describe_bill(it: ComparedDay) -> costs.Bill:
+def describe_bill(it: ComparedDay) -> money_models.Bill:
     """Return a day by the meter and by the bill."""
     billed = it.billed
-    return costs.Bill(
+    return money_models.Bill(
         day=it.day.isoformat(),
         rows=tuple(describe_line(line) for line in it.lines),
-        total=costs.BillTotal(
+        total=money_models.BillTotal(
             metered=usd_of(it.metered),
             billed=None if billed is None else usd_of(billed),
             drift=None if billed is None else usd_of(it.metered - billed),
@@ -102,9 +102,9 @@ def describe_bill(it: ComparedDay) -> costs.Bill:
     )
 
 
-def describe_line(it: Comparison) -> costs.BillLine:
+def describe_line(it: Comparison) -> money_models.BillLine:
     drift = it.drift
-    return costs.BillLine(
+    return money_models.BillLine(
         cloud_instance_id=it.cloud_id,
         instance_id=it.instance_id,
         metered=usd_of(it.metered),
@@ -118,8 +118,8 @@ def _of_kind(report: CostReport, kind: CostKind) -> Decimal:
     return usd_of(report.by_kind.get(kind, 0))
 
 
-def _group(it: CostGroup) -> costs.CostGroup:
-    return costs.CostGroup(
+def _group(it: CostGroup) -> money_models.CostGroup:
+    return money_models.CostGroup(
         value=it.value,
         total=usd_of(it.amount),
         uncertainty=usd_of(it.doubt),
@@ -129,14 +129,14 @@ def _group(it: CostGroup) -> costs.CostGroup:
     )
 
 
-def _billed(it: BilledPeriod) -> costs.Billed:
-    return costs.Billed(
+def _billed(it: BilledPeriod) -> money_models.Billed:
+    return money_models.Billed(
         through=it.through.isoformat(), total=usd_of(it.billed), drift=usd_of(it.metered - it.billed)
     )
 
 
-def _leftover(it: Leftover) -> costs.Leftover:
-    return costs.Leftover(
+def _leftover(it: Leftover) -> money_models.Leftover:
+    return money_models.Leftover(
         kind=it.kind.value,
         id=it.id,
         name=it.name,
@@ -151,9 +151,9 @@ def _leftover(it: Leftover) -> costs.Leftover:
     )
 
 
-def describe_budget(it: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> budget.Budget:
+def describe_budget(it: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> money_models.Budget:
     """Return a budget with what is spent of it."""
-    return budget.Budget(
+    return money_models.Budget(
         id=it.id,
         name=it.name,
         scope=describe_scope(it.scope),
@@ -170,14 +170,14 @@ def describe_budget(it: Budget, spending: Spending, rules: BudgetRules, now: dat
     )
 
 
-def describe_scope(it: BudgetScope) -> budget.BudgetScope:
+def describe_scope(it: BudgetScope) -> money_models.BudgetScope:
     match it.kind:
         case ScopeKind.ALL:
-            return budget.BudgetScope(all=True, key=None, label=None)
+            return money_models.BudgetScope(all=True, key=None, label=None)
         case ScopeKind.KEY:
-            return budget.BudgetScope(all=None, key=it.key, label=None)
+            return money_models.BudgetScope(all=None, key=it.key, label=None)
         case ScopeKind.LABEL:
-            return budget.BudgetScope(all=None, key=None, label={it.key: it.value})
+            return money_models.BudgetScope(all=None, key=None, label={it.key: it.value})
 
 
 def budget_audit_text(it: Budget) -> str:

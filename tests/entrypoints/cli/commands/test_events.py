@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.event import LiveEvent
+from gpuherd.contract.webhook_models import LiveEvent
 from gpuherd.entrypoints.cli.render.events import event_line
 from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, SeenRequest, details, problem
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.codec.model import encode
 from gpuherd.domain.audit import (
     NO_HASH,
     PRUNE_ACTION,
@@ -86,7 +85,7 @@ def serving(entries: list[AuditEntry], anchor: AuditAnchor | None = None) -> Any
         limit = int(query["limit"])
         after = [it for it in entries if it.n > int(query.get("cursor", 0))]
         more = str(after[limit - 1].n) if len(after) > limit else None
-        shown = [encode(describe_entry(it)) for it in after[:limit]]
+        shown = [describe_entry(it).model_dump(mode="json") for it in after[:limit]]
         begin = None if anchor is None else vars(anchor)
         return Answer({"entries": shown, "total": len(entries), "nextCursor": more, "anchor": begin})
 
@@ -170,7 +169,7 @@ def test_a_log_that_is_pruned_meanwhile_is_verified_again(cli: Cli, api: FakeApi
 
 
 def test_the_log_is_listed(cli: Cli, api: FakeApi) -> None:
-    shown = [encode(describe_entry(it)) for it in log(2)]
+    shown = [describe_entry(it).model_dump(mode="json") for it in log(2)]
     api.script({"entries": shown, "total": 2, "nextCursor": None})
     assert json.loads(cli("audit", "ls", "--limit", "2").stdout)["entries"] == shown
     assert (api.seen[0].path, api.seen[0].query) == ("/api/audit", [("limit", "2")])

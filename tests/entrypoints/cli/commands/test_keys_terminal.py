@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.codec.model import encode
 from gpuherd.usecases.views.service_view import describe_entry
 from tests.entrypoints.cli.commands.test_keys import KEY, log, serving
 from tests.entrypoints.cli.support import FakeApi
@@ -57,7 +56,13 @@ def test_the_verdict_on_the_log_is_a_sentence(api: FakeApi) -> None:
 
 
 def test_the_log_is_a_table(api: FakeApi) -> None:
-    api.script({"entries": [encode(describe_entry(it)) for it in log(2)], "total": 2, "nextCursor": None})
+    api.script(
+        {
+            "entries": [describe_entry(it).model_dump(mode="json") for it in log(2)],
+            "total": 2,
+            "nextCursor": None,
+        }
+    )
     with terminal(api.url, "audit", "ls", columns=160) as it:
         assert it.end() == 0
         assert "key.create" in it.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.orphan import Orphan
+from gpuherd.contract.service_models import Orphan
 from gpuherd.entrypoints.cli.commands.orphans import _orphan_table
 from tests.entrypoints.cli.support import Cli, FakeApi, details, problem
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from gpuherd.contract.costs import Leftover
+from gpuherd.contract.money_models import Leftover
 from gpuherd.entrypoints.cli.render.costs import leftover_table
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

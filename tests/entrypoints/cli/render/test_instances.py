@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.render.instances import instance_page, price_now, spent
 from tests.entrypoints.cli.support import NOW, details
 

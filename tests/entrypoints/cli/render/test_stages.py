@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.stages import RentalStage, StageTimeline, stage_of
 from tests.entrypoints.cli.support import NOW, details

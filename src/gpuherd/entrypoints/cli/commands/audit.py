@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gpuherd.client.client_connection import Page
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.access import AuditEntry
+from gpuherd.contract.access_models import AuditEntry
 from gpuherd.domain import audit
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page

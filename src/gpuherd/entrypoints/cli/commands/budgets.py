@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.budget import Budget
+from gpuherd.contract.money_models import Budget
 from gpuherd.entrypoints.cli.render.budgets import budget_lines, budget_table
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

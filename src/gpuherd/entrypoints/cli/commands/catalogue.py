@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gpuherd.client.client_connection import Items
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import Offer, Product, Region, Template
+from gpuherd.contract.catalogue_models import Offer, Product, Region, Template
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption
 from gpuherd.entrypoints.cli.render.plans import stock_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from gpuherd.contract.service import CloudTrust
+from gpuherd.contract.service_models import CloudTrust
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
 from gpuherd.entrypoints.cli.runtime.command_group import group_with_default
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run

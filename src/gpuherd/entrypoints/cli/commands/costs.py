@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.contract.costs import Balance
+from gpuherd.contract.money_models import Balance
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.costs import (
     cost_table,

@@ -8,7 +8,7 @@ import typer
 
 from gpuherd.client.client_errors import ApiError, ConnectionFailed, GpuherdError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.event import LiveEvent
+from gpuherd.contract.webhook_models import LiveEvent
 from gpuherd.entrypoints.cli.render.events import event_line
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, as_json, safe
 from gpuherd.entrypoints.cli.runtime.errors import detail_of

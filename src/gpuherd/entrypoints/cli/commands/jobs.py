@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.job import Job
+from gpuherd.contract.operation_models import Job
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption

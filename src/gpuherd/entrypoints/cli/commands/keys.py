@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gpuherd.client.access_resources import NewKey, Scope, WebhookSecret
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.access import ApiKey
+from gpuherd.contract.access_models import ApiKey
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole

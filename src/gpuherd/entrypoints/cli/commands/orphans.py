@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.orphan import Orphan, Orphans
+from gpuherd.contract.service_models import Orphan, Orphans
 from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table

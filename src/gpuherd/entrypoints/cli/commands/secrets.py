@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.access import SecretName
+from gpuherd.contract.access_models import SecretName
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

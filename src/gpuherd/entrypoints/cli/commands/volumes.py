@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import Volume
+from gpuherd.contract.catalogue_models import Volume
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

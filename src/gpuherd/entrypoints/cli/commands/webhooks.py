@@ -11,7 +11,7 @@ import typer
 
 from gpuherd.client.access_resources import NewSecret
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.webhook import Delivery, WebhookEndpoint
+from gpuherd.contract.webhook_models import Delivery, WebhookEndpoint
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_signing import Signer
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page, whole

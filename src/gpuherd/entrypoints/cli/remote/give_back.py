@@ -12,7 +12,7 @@ from types import FrameType
 
 from gpuherd.client.client_errors import ApiError, ConnectionFailed, GpuherdError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.output import Output, safe
 from gpuherd.entrypoints.cli.runtime.errors import command

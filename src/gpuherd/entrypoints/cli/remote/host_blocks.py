@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.remote.target import parse_ssh
 
 HEAD = "# Written by `gpuherd ssh-config`: changes are lost. Include it from ~/.ssh/config.\n"

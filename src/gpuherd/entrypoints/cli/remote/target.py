@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 
 from gpuherd.client.follow_instance import outcome_of
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, command
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from rich.table import Table
 
-from gpuherd.contract.budget import Budget, BudgetScope
+from gpuherd.contract.money_models import Budget, BudgetScope
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.costs import bar
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour, when

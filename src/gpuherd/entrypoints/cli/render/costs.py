@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from rich.table import Table
 
-from gpuherd.contract.costs import CostGroup, Costs, Leftover
+from gpuherd.contract.money_models import CostGroup, Costs, Leftover
 from gpuherd.entrypoints.cli.render.amounts import usd, usd_sure
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour, when
 from gpuherd.entrypoints.cli.render.output import safe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gpuherd.contract.event import LiveEvent
+from gpuherd.contract.webhook_models import LiveEvent
 from gpuherd.entrypoints.cli.render.output import safe
 
 STYLES = {

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.contract.codec.price_text import price_text
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.wire_models import price_text
 from gpuherd.entrypoints.cli.render.amounts import usd, usd_sure
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.contract.plan import Plan, PlannedOffer, RefusedOffer
+from gpuherd.contract.plan_models import Plan, PlannedOffer, RefusedOffer
 from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour, variables
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, foldable, table

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from gpuherd.client.client_connection import Clock
 from gpuherd.client.follow_instance import Until, outcome_of
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Operation
 from gpuherd.entrypoints.cli.render.instances import facts_of
 from gpuherd.entrypoints.durations import format_duration, remaining_time
 

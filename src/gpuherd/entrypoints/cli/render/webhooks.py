@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.contract.webhook import Delivery, DeliveryTry, WebhookEndpoint, WebhookTest
+from gpuherd.contract.webhook_models import Delivery, DeliveryTry, WebhookEndpoint, WebhookTest
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table

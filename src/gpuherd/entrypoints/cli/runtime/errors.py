@@ -23,8 +23,8 @@ from gpuherd.client.client_errors import (
     UnexpectedReply,
     WaitTimedOut,
 )
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Operation
 from gpuherd.entrypoints.cli.render.output import Mode, Output, as_json, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
 from gpuherd.entrypoints.cli.runtime.exit_codes import (

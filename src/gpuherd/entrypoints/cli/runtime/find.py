@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpuherd.client.client_errors import ApiError
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
 
 ID_PREFIX = "inst_"

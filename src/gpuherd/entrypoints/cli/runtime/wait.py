@@ -15,7 +15,7 @@ from gpuherd.client.client_errors import (
 )
 from gpuherd.client.follow_instance import Until
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.render.progress import SilentWatcher, Watcher, watcher_for

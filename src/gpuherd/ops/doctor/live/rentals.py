@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import GpuherdError, NotFound
 from gpuherd.client.wish import Lease
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 

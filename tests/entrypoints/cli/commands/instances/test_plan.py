@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.plan import Plan
+from gpuherd.contract.plan_models import Plan
 from gpuherd.entrypoints.cli.commands.instances import plan as plan_command
 from gpuherd.entrypoints.cli.commands.instances import up as up_command
 from gpuherd.entrypoints.cli.render.plans import full_plan

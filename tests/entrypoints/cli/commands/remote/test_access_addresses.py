@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.commands.remote.access import is_web_address, page_of
 from gpuherd.entrypoints.cli.remote.target import SshTarget, parse_ssh, ssh_target
 from gpuherd.entrypoints.cli.runtime.errors import CommandError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.commands.remote.ssh_config import write_private
 from gpuherd.entrypoints.cli.remote.host_blocks import HEAD, HOST_LINE, host_blocks
 from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, details

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.contract.codec.values import iso
+from gpuherd.contract.wire_models import iso
 from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.simulator.money.use import Use

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import Prewarm, PrewarmQuota
+from gpuherd.contract.catalogue_models import Prewarm, PrewarmQuota
 from gpuherd.entrypoints.cli.render.lists import whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table

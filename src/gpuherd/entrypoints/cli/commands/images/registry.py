@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.catalogue import RegistryAuth
+from gpuherd.contract.catalogue_models import RegistryAuth
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table

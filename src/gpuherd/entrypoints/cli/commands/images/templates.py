@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client.async_client import TemplateFields
-from gpuherd.contract.catalogue import Template
+from gpuherd.contract.catalogue_models import Template
 from gpuherd.entrypoints.cli.commands import catalogue
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.runtime.command_group import group_with_default

@@ -9,7 +9,8 @@ import typer
 
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.wish import Lease
-from gpuherd.contract.instance import Instance, LeaseChanged
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.lease_models import LeaseChanged
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

@@ -11,8 +11,8 @@ from gpuherd.client.client_connection import Clock
 from gpuherd.client.client_errors import ConnectionFailed
 from gpuherd.client.follow_instance import Until
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Accepted, Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Accepted, Operation
 from gpuherd.entrypoints.cli.render.instances import facts_of, when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.progress import Watcher

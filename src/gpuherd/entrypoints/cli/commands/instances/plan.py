@@ -9,7 +9,7 @@ import typer
 from gpuherd.client.client_errors import ApiError
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.wish import Wish
-from gpuherd.contract.plan import Plan
+from gpuherd.contract.plan_models import Plan
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
 from gpuherd.entrypoints.cli.render.plans import full_plan, short_plan
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit

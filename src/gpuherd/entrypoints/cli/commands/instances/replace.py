@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.contract.instance import Instance
-from gpuherd.contract.operation import Accepted, Operation
+from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.operation_models import Accepted, Operation
 from gpuherd.entrypoints.cli.commands.instances.operations import WaitOption
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

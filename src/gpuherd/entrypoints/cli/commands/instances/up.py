@@ -15,7 +15,7 @@ from gpuherd.client.client_connection import Clock
 from gpuherd.client.client_errors import ApiError, ConnectionFailed
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.wish import Wish
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.contract.why import Sentence, Waiting, Why
+from gpuherd.contract.plan_models import Sentence, Waiting, Why
 from gpuherd.entrypoints.cli.render.instances import status_style
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe, shown
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table

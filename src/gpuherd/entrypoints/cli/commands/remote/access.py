@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.remote.target import PORT_MAX, is_host, not_reachable, refuse_unready, ssh_target
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, command, run_or_exit

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.remote.connection import SshConnection, SshLost, connected
 from gpuherd.entrypoints.cli.remote.folder import Progress
 from gpuherd.entrypoints.cli.remote.job import fetch_archive, send_archive

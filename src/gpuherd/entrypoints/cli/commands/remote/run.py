@@ -16,7 +16,7 @@ from gpuherd.client.client_errors import ConnectionFailed
 from gpuherd.client.follow_instance import outcome_of
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.wish import AutoStop, Lease
-from gpuherd.contract.instance import Instance
+from gpuherd.contract.instance_models import Instance
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.commands.instances.up import Create, new_name
 from gpuherd.entrypoints.cli.remote.connection import SshConnection, SshLost, connected

@@ -1,0 +1,27 @@
+"""What a user asks for when renting."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gpuherd.contract.wire_models import ReplyModel, one_of
+
+BillingMode = Annotated[str, one_of("spot", "onDemand")]
+# Of a wish; what is rented is one of the others.
+BillingChoice = Annotated[str, one_of("spot", "onDemand", "auto")]
+OnReclaim = Annotated[str, one_of("none", "replace")]
+Optimize = Annotated[str, one_of("region", "price")]
+OnFailure = Annotated[str, one_of("delete", "keep")]
+
+
+class CapacityWait(ReplyModel):
+    """How long to wait for an offer that fits, if there is none."""
+
+    seconds: int
+
+
+class MountedVolume(ReplyModel, needs=("id",)):
+    """A network volume of the account, and where the machine has it."""
+
+    id: str
+    mount_path: str
