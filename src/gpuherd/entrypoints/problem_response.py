@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
+from gpuherd.contract.body_models import RequestModel, ShortText
 from gpuherd.contract.wire_models import FieldError, Problem, Refusal
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.template import TemplateUnusable
@@ -28,9 +29,8 @@ from gpuherd.domain.errors import (
     StoreUnavailable,
 )
 from gpuherd.domain.instance.plan import PlanExpired
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.schemas.endings import LeaseField
-from gpuherd.entrypoints.schemas.request_model import RequestModel
-from gpuherd.entrypoints.schemas.texts import ShortText
 from gpuherd.entrypoints.use_case_access import Plane, current_request
 from gpuherd.usecases.access.audit_requests import TooManyRepeats
 from gpuherd.usecases.events.manage_webhooks import TooManyTests, TooManyTestsOfKey
@@ -253,7 +253,7 @@ JUDGED_FIELDS = frozenset(_JudgedFields.model_fields)
 async def parsed(model: type[M], said: Mapping[str, Any], plane: Plane, caller: Caller) -> M:
     """Return what was asked for, or raise every problem that it has, also with what is well formed."""
     try:
-        return model.parse(said, plane.targets)
+        return validate_body(model, said, plane.targets)
     except InvalidRequest as refused:
         judged = await plane.judge_values(_well_formed(said, refused.problems), caller.limits)
         raise InvalidRequest([*refused.problems, *judged]) from None
@@ -261,6 +261,6 @@ async def parsed(model: type[M], said: Mapping[str, Any], plane: Plane, caller: 
 
 def _well_formed(said: Mapping[str, Any], problems: Sequence[FieldProblem]) -> AskedValues:
     wrong = {it.field.partition(".")[0] for it in problems}
-    fields = _JudgedFields.parse({name: said[name] for name in JUDGED_FIELDS & said.keys() - wrong})
+    fields = validate_body(_JudgedFields, {name: said[name] for name in JUDGED_FIELDS & said.keys() - wrong})
     lease = None if fields.lease is None else fields.lease.to_domain()
     return AskedValues(fields.region, fields.regions, lease)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.health import HealthCheck
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.problem_response import problem_of
 from gpuherd.entrypoints.schemas.goals import StartBody
 from gpuherd.usecases.views.instance_view import describe_health_check
@@ -48,7 +49,7 @@ checks = st.builds(
 
 
 def ordered(body: Any, field: str = "healthCheck") -> HealthCheck:
-    check = StartBody.parse({field: body}, EgressPolicy()).check
+    check = validate_body(StartBody, {field: body}, EgressPolicy()).check
     assert check is not None
     return check
 

@@ -8,6 +8,7 @@ import pytest
 
 from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from tests.entrypoints.http.conftest import GOOD
 
@@ -17,13 +18,13 @@ BARE = {key: value for key, value in GOOD.items() if key != "templateId"}
 
 def problems(**fields: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(InvalidRequest) as caught:
-        LaunchBody.parse({**GOOD, **fields}, EgressPolicy())
+        validate_body(LaunchBody, {**GOOD, **fields}, EgressPolicy())
     return [(it.field, it.code, it.message) for it in caught.value.problems]
 
 
 def test_an_image_is_enough() -> None:
-    wanted = LaunchBody.parse(
-        {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}, EgressPolicy()
+    wanted = validate_body(
+        LaunchBody, {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}, EgressPolicy()
     ).to_request()
     assert (wanted.wish.template_id, wanted.wish.image_url, wanted.wish.envs) == ("", "ubuntu", ())
     assert [(it.name, it.value and it.value.reveal()) for it in wanted.envs] == [("A", CANARY)]
@@ -32,7 +33,7 @@ def test_an_image_is_enough() -> None:
 
 def test_without_template_and_image_there_is_nothing_to_run() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        LaunchBody.parse(BARE, EgressPolicy())
+        validate_body(LaunchBody, BARE, EgressPolicy())
     (problem,) = caught.value.problems
     assert (problem.field, problem.code) == ("templateId", "INVALID_TEMPLATE_ID")
     assert problem.message == "templateId: must be given, or an imageUrl"

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from gpuherd.contract.access_models import SecretRemoved
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.webhooks.webhook_signing import ShownKeySecret
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, caller_of, check_scope
@@ -44,7 +45,7 @@ async def add(request: Request) -> Response:
     """Create a key. It is shown in this reply only, and so is the secret that signs its webhooks."""
     plane = plane_of(request)
     now = plane.clock.now()
-    wanted = KeyBody.parse(await read_object(request), now).to_request()
+    wanted = validate_body(KeyBody, await read_object(request), now).to_request()
     made = await plane.keys.manage.add(wanted, acting_caller(request))
     body = describe_new_key(made.key, made.secret, made.webhook_secret, now)
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
@@ -127,7 +128,7 @@ async def put(name: str, request: Request) -> Response:
 
     With `shared`, for which a key with the scope admin is needed, every key may use it.
     """
-    body, caller = SecretBody.parse(await read_object(request)), acting_caller(request)
+    body, caller = validate_body(SecretBody, await read_object(request)), acting_caller(request)
     if body.shared:
         check_scope(caller, Scope.ADMIN)
     kept = await plane_of(request).secrets.put(

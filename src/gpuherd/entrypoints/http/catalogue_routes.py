@@ -9,6 +9,7 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.template import PrewarmState
 from gpuherd.domain.instance.offer_ranking import offers_named
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller
@@ -74,7 +75,7 @@ template_router = APIRouter(prefix="/api/templates", tags=["catalogue"])
 @template_router.post("", status_code=201, openapi_extra=takes(TemplateBody))
 async def create(request: Request) -> Response:
     """Make a template of your account; its name must be free. The cloud keeps its variables in the clear."""
-    draft = TemplateBody.parse(await read_object(request)).to_draft()
+    draft = validate_body(TemplateBody, await read_object(request)).to_draft()
     made = await plane_of(request).images.templates.create(draft, acting_caller(request))
     return json_reply(describe_template(made), status=201)
 
@@ -82,7 +83,7 @@ async def create(request: Request) -> Response:
 @template_router.patch("/{template_id}", openapi_extra=takes(TemplateChangeBody))
 async def change(template_id: str, request: Request) -> Response:
     """Change a template of your account; what is left out stays. Machines that run are not touched."""
-    draft = TemplateChangeBody.parse(await read_object(request)).to_draft()
+    draft = validate_body(TemplateChangeBody, await read_object(request)).to_draft()
     changed = await plane_of(request).images.templates.change(template_id, draft, acting_caller(request))
     return json_reply(describe_template(changed))
 
@@ -105,7 +106,7 @@ async def list_registry_auths(request: Request) -> Response:
 @registry_router.post("", status_code=201, openapi_extra=takes(RegistryAuthBody))
 async def create_registry(request: Request) -> Response:
     """Give the cloud a login to a registry. gpuherd keeps nothing of it; its name must be free."""
-    order = RegistryAuthBody.parse(await read_object(request)).to_order()
+    order = validate_body(RegistryAuthBody, await read_object(request)).to_order()
     made = await plane_of(request).images.registry.create(order, acting_caller(request))
     return json_reply(describe_registry_auth(made), status=201)
 

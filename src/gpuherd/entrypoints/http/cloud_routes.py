@@ -16,6 +16,7 @@ from gpuherd.contract.service_models import (
     Sync,
 )
 from gpuherd.domain.cloud.orphan import Orphan, OrphanVerdict
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
@@ -45,7 +46,7 @@ async def list_orphans(request: Request) -> Response:
 @orphan_router.post("/resume")
 async def resume(request: Request) -> Response:
     """Release the brake: surplus machines are removed again, those that were held back first."""
-    EmptyBody.parse(await read_optional_object(request))
+    validate_body(EmptyBody, await read_optional_object(request))
     plane = plane_of(request)
     caller, now = acting_caller(request), plane.clock.now()
     audit_record = caller.audit_record("orphan.resume", "collector", now)
@@ -64,7 +65,7 @@ async def show(cloud_id: str, request: Request) -> Response:
 @orphan_router.post("/{cloud_id}/adopt", status_code=201)
 async def adopt(cloud_id: str, request: Request) -> Response:
     """Adopt an orphan as an instance; its name in the cloud stays. Again: the same instance."""
-    EmptyBody.parse(await read_optional_object(request))
+    validate_body(EmptyBody, await read_optional_object(request))
     instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting_caller(request))
     headers = {"Location": f"/api/instances/{instance.id}"}
     return json_reply(describe(instance), status=201 if is_new else 200, headers=headers)
@@ -73,7 +74,7 @@ async def adopt(cloud_id: str, request: Request) -> Response:
 @orphan_router.post("/{cloud_id}/stop", status_code=202)
 async def stop(cloud_id: str, request: Request) -> Response:
     """Stop an orphan; its disk stays."""
-    EmptyBody.parse(await read_optional_object(request))
+    validate_body(EmptyBody, await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting_caller(request))
     )
@@ -82,7 +83,7 @@ async def stop(cloud_id: str, request: Request) -> Response:
 @orphan_router.post("/{cloud_id}/delete", status_code=202)
 async def delete(cloud_id: str, request: Request) -> Response:
     """Delete an orphan with all its data. Repeated until the cloud proves that it is gone."""
-    EmptyBody.parse(await read_optional_object(request))
+    validate_body(EmptyBody, await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting_caller(request))
     )
@@ -174,7 +175,7 @@ async def stats(request: Request) -> Response:
 @cache_router.post("/clear", openapi_extra=takes(ClearCacheBody, required=False))
 async def clear(request: Request) -> Response:
     """Clear all caches, or the cache `cacheName`."""
-    name = ClearCacheBody.parse(await read_optional_object(request)).cache_name
+    name = validate_body(ClearCacheBody, await read_optional_object(request)).cache_name
     await append_audit_record(request, "cache.clear", name or "all")
     return json_reply(CachesCleared(cleared=tuple(plane_of(request).manage_caches.clear(name))))
 

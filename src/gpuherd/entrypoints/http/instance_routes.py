@@ -16,6 +16,7 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest, NotFound
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.instance_state import WaitFor
 from gpuherd.domain.instance.plan import HeldPlan
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.idempotent_route import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_object, read_optional_object
 from gpuherd.entrypoints.http.openapi_document import takes
@@ -88,7 +89,7 @@ async def launch(request: Request) -> Response:
     claim, caller = claim_of(request.scope, body, plane.keys.claim_request), acting_caller(request)
     plan = None
     if "planId" in body:
-        plan = await _held_plan(plane, RentPlanBody.parse(body).plan_id, caller)
+        plan = await _held_plan(plane, validate_body(RentPlanBody, body).plan_id, caller)
         body = json.loads(plan.body)
     wanted = await parsed(LaunchBody, body, plane, caller)
     launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller, plan=plan))
@@ -196,7 +197,7 @@ async def start_by_name(request: Request) -> Response:
 async def stop_by_name(request: Request) -> Response:
     """Stop the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = GoalByNameBody.parse(body).instance_name
+    name = validate_body(GoalByNameBody, body).instance_name
     return accepted(
         await plane_of(request).change_goal.stop(name, by_name=True, **_request_origin(request, body))
     )
@@ -206,7 +207,7 @@ async def stop_by_name(request: Request) -> Response:
 async def delete_by_name(request: Request) -> Response:
     """Delete the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = GoalByNameBody.parse(body).instance_name
+    name = validate_body(GoalByNameBody, body).instance_name
     return accepted(
         await plane_of(request).change_goal.delete(name, by_name=True, **_request_origin(request, body))
     )
@@ -226,7 +227,7 @@ async def start(id_or_name: str, request: Request) -> Response:
 async def restart(id_or_name: str, request: Request) -> Response:
     """Restart a running instance, on the same machine with the same data; its ports may change."""
     body = await read_optional_object(request)
-    GoalBody.parse(body)
+    validate_body(GoalBody, body)
     return accepted(await plane_of(request).change_goal.restart(id_or_name, **_request_origin(request, body)))
 
 
@@ -236,7 +237,7 @@ async def restart(id_or_name: str, request: Request) -> Response:
 async def replace(id_or_name: str, request: Request) -> Response:
     """Let another instance of the same lineage take over: same wish, another machine, without the data."""
     body = await read_optional_object(request)
-    GoalBody.parse(body)
+    validate_body(GoalBody, body)
     return accepted(await plane_of(request).replace_instance(id_or_name, **_request_origin(request, body)))
 
 
@@ -246,7 +247,7 @@ async def replace(id_or_name: str, request: Request) -> Response:
 async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
     body = await read_optional_object(request)
-    GoalBody.parse(body)
+    validate_body(GoalBody, body)
     return accepted(await plane_of(request).change_goal.stop(id_or_name, **_request_origin(request, body)))
 
 
@@ -256,7 +257,7 @@ async def stop(id_or_name: str, request: Request) -> Response:
 async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
     body = await read_optional_object(request)
-    GoalBody.parse(body)
+    validate_body(GoalBody, body)
     return accepted(await plane_of(request).change_goal.delete(id_or_name, **_request_origin(request, body)))
 
 
@@ -272,7 +273,7 @@ async def _start(request: Request, id_or_name: str | None) -> Response:
     plane = plane_of(request)
     by_name = id_or_name is None
     raw = await read_optional_object(request)
-    body = (StartByNameBody if by_name else StartBody).parse(raw, plane.targets)
+    body = validate_body(StartByNameBody if by_name else StartBody, raw, plane.targets)
     return accepted(
         await plane.change_goal.start(
             id_or_name or body.instance_name or "",
@@ -314,7 +315,7 @@ lease_router = APIRouter(prefix="/api/instances/{id_or_name}", tags=["leases"])
 @lease_router.post("/lease", openapi_extra=takes(LeaseBody))
 async def set_lease(id_or_name: str, request: Request) -> Response:
     """Set the end of an instance anew: `seconds` from now, or `until` a moment; `then` stop or delete."""
-    order = LeaseBody.parse(await read_object(request)).to_order()
+    order = validate_body(LeaseBody, await read_object(request)).to_order()
     return _changed(
         request, await plane_of(request).change_lease.set(id_or_name, order, acting_caller(request))
     )
@@ -363,6 +364,8 @@ async def show_plans(plan_id: str, request: Request) -> Response:
     """Return a plan that is held, for the key that planned it, with what was rented by it."""
     plane, caller = plane_of(request), caller_of(request)
     held = await plane.plans.find(plan_id, caller)
-    wanted = LaunchBody.parse(json.loads(held.body), plane.targets).to_request(caller=caller, plan=held)
+    wanted = validate_body(LaunchBody, json.loads(held.body), plane.targets).to_request(
+        caller=caller, plan=held
+    )
     made = await plane.launch_instance.made_of(wanted)
     return json_reply(describe_held_plan(held, wanted.name, wanted.wish, wanted.terms.lease, made))

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
@@ -53,7 +54,7 @@ async def bill(request: Request) -> Response:
 async def reconcile(request: Request) -> Response:
     """Read the provider's bill of a day now, and compare. The ledger stays as it is."""
     plane = plane_of(request)
-    day = ReconcileBody.parse(await read_object(request), plane.clock.now()).to_day()
+    day = validate_body(ReconcileBody, await read_object(request), plane.clock.now()).to_day()
     await append_audit_record(request, "costs.reconcile", day.isoformat())
     return json_reply(describe_bill(await plane.costs.reconcile(day)))
 
@@ -83,7 +84,7 @@ async def list_budgets(request: Request) -> Response:
 async def add(request: Request) -> Response:
     """Make a budget. What its period has cost already counts."""
     services = plane_of(request).budgets
-    wanted = BudgetBody.parse(await read_object(request)).to_request()
+    wanted = validate_body(BudgetBody, await read_object(request)).to_request()
     made = await services.add(wanted, acting_caller(request))
     body = await services.read.shown(made)
     return json_reply(body, status=201, headers={"Location": f"/api/budgets/{made.id}"})
@@ -99,7 +100,7 @@ async def show(id_or_name: str, request: Request) -> Response:
 async def change(id_or_name: str, request: Request) -> Response:
     """Change a budget. One that is used up is free again as soon as its amount is raised enough."""
     services = plane_of(request).budgets
-    values = BudgetChangeBody.parse(await read_object(request)).to_values()
+    values = validate_body(BudgetChangeBody, await read_object(request)).to_values()
     return json_reply(
         await services.read.shown(await services.change(id_or_name, values, acting_caller(request)))
     )

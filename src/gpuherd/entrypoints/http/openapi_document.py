@@ -25,11 +25,11 @@ from gpuherd.contract import (
     service_models,
     webhook_models,
 )
+from gpuherd.contract.body_models import RequestModel
 from gpuherd.contract.wire_models import Json, Problem, ReplyModel
 from gpuherd.entrypoints.http_auth import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.list_queries import POSITION_SCHEMA
 from gpuherd.entrypoints.problem_response import MEDIA_TYPE, TITLES
-from gpuherd.entrypoints.schemas.request_model import RequestModel
 
 JSON_TYPE = "application/json"
 NO_CONTENT = "204"

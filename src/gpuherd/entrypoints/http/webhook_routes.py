@@ -11,6 +11,7 @@ from gpuherd.contract.wire_models import iso
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.egress_policy import redact_query
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import (
@@ -55,7 +56,7 @@ async def list_endpoints(request: Request) -> Response:
 @router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
 async def add_endpoint(request: Request) -> Response:
     """Create an endpoint. Its secret is shown in this reply only; `kind` says how events are written."""
-    wanted = EndpointBody.parse(await read_object(request), plane_of(request).targets)
+    wanted = validate_body(EndpointBody, await read_object(request), plane_of(request).targets)
     manage, caller = _webhooks(request).endpoints, acting_caller(request)
     made = await manage.add(
         wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
@@ -120,7 +121,7 @@ async def replay_one(delivery_id: str, request: Request) -> Response:
 @router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
 async def replay_all(request: Request) -> Response:
     """Replay all deliveries since a time that failed or are dead letters."""
-    wish = ReplayBody.parse(await read_object(request))
+    wish = validate_body(ReplayBody, await read_object(request))
     webhooks = _webhooks(request)
     if wish.endpoint_id is not None:
         await webhooks.endpoints.get(wish.endpoint_id)
@@ -134,7 +135,7 @@ async def replay_all(request: Request) -> Response:
 @router.post("/test", openapi_extra=takes(WebhookTestBody))
 async def test(request: Request) -> Response:
     """Send one signed `webhook.test` now, and return the result."""
-    body = WebhookTestBody.parse(await read_object(request), plane_of(request).targets)
+    body = validate_body(WebhookTestBody, await read_object(request), plane_of(request).targets)
     url, endpoint_id = body.url, body.endpoint_id
     if endpoint_id:
         # Endpoints are for admins, all about them.

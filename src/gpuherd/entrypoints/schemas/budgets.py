@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
+from gpuherd.contract.body_models import Code, NotNull, RequestModel, ShortText, Words, plain_number
 from gpuherd.domain.money.budget import (
     WARN_PERCENT,
     AtLimit,
@@ -16,8 +17,6 @@ from gpuherd.domain.money.budget import (
 from gpuherd.domain.money.period import BudgetPeriod
 from gpuherd.domain.money.usage_span import nano_usd
 from gpuherd.entrypoints.schemas.keys import USD_MAX
-from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import ShortText, plain_number
 from gpuherd.usecases.money.manage_budgets import BudgetRequest
 
 _SCOPE = 'must be {"all": true}, {"key": "..."} or {"label": {"key": "value"}}'

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
+from gpuherd.contract.body_models import Code, RequestModel, Words
 from gpuherd.entrypoints.list_queries import DAY_WORDS, read_day
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 
 
 def _not_ahead(value: str, info: ValidationInfo) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, StrictInt, model_validator
 
+from gpuherd.contract.body_models import Code, Moment, RequestModel, Words
 from gpuherd.domain.instance import lease
 from gpuherd.domain.instance.lease import (
     ActivityCheck,
@@ -15,8 +16,6 @@ from gpuherd.domain.instance.lease import (
     Silence,
 )
 from gpuherd.entrypoints.schemas.health_check import Port, UrlPath
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import Moment
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 
 

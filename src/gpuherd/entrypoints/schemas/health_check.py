@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
+from gpuherd.contract.body_models import Code, RequestModel, Words
 from gpuherd.domain.instance import health
 from gpuherd.domain.instance.health import HealthCheck
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 
 _DEFAULTS = HealthCheck()
 

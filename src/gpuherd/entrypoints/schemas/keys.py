@@ -17,13 +17,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from gpuherd.contract.body_models import Code, Label, Moment, RequestModel, Words, plain_number
 from gpuherd.domain.api_key import NO_LIMITS, Limits, Scope
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.launch_spec import value_problem
 from gpuherd.domain.secret import NAME, NAME_RULE, VALUE_CHARS_MAX, Secret
 from gpuherd.entrypoints.schemas.endings import LeaseSeconds
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import Label, Moment, plain_number
 from gpuherd.usecases.access.manage_keys import KeyRequest
 
 COUNT_MAX = 1_000_000

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from gpuherd.contract.body_models import Code, NotNull, RequestModel, ShortText, Words, plain_number, readable
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure, Optimize
@@ -32,8 +33,7 @@ from gpuherd.domain.instance.rent_attempt import SEPARATOR
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
-from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import ShortText, WebhookUrl, plain_number, readable
+from gpuherd.entrypoints.schemas.texts import WebhookUrl
 from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.entrypoints.schemas.workload import (
     Command,

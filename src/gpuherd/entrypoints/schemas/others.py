@@ -6,11 +6,17 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
+from gpuherd.contract.body_models import (
+    Code,
+    RequestModel,
+    ShortText,
+    Words,
+    has_control_characters,
+    readable,
+)
 from gpuherd.domain.cloud.network_volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.domain.cloud.template import CredentialOrder
 from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import ShortText, has_control_characters, readable
 from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 
 

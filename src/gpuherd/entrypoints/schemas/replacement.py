@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt
 
+from gpuherd.contract.body_models import Code, Words
 from gpuherd.domain.instance.lineage import HANDOVER_S, REPLACEMENTS, OnReclaim
-from gpuherd.entrypoints.schemas.request_model import Code, Words
 
 OnReclaimField = Annotated[OnReclaim, Code("INVALID_ON_RECLAIM")]
 MaxReplacements = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt
 
-from gpuherd.entrypoints.schemas.request_model import RequestModel
+from gpuherd.contract.body_models import RequestModel
 
 # A week.
 CAPACITY_WAIT_MAX_S = 604_800

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
+from gpuherd.contract.body_models import Code, Label, Moment, RequestModel, Text, Words
 from gpuherd.domain.egress_policy import BlockedTarget, EgressPolicy
 from gpuherd.domain.instance.instance_event import ENDPOINT_WEBHOOK_TYPES
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, check_target
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import Label, Moment, Text, WebhookUrl
+from gpuherd.entrypoints.schemas.texts import WebhookUrl
 from gpuherd.ports.webhook_port import DeliveryFilter
 
 _TYPES = sorted(ENDPOINT_WEBHOOK_TYPES)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
+from gpuherd.contract.body_models import NOT_BLANK, Code, NotNull, RequestModel, ShortText, Words
 from gpuherd.domain.cloud.template import PRODUCTS_MAX, TEMPLATE_PORTS_MAX, TemplateDraft
 from gpuherd.domain.instance.launch_spec import (
     GIVEN_ENVS_MAX,
@@ -28,8 +29,6 @@ from gpuherd.domain.instance.launch_spec import (
     value_problem,
 )
 from gpuherd.domain.secret import NAME, Secret
-from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
-from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
 from gpuherd.usecases.cloud.prewarm_images import PrewarmWish
 
 COMMAND_CHARS_MAX = 2047

@@ -20,6 +20,7 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.secret import VALUE_CHARS_MAX
 from gpuherd.domain.webhooks.webhook_signing import ShownKeySecret
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http_auth import acting_caller, check_scope
 from gpuherd.entrypoints.list_queries import POSITION_CURSOR, Query
 from gpuherd.entrypoints.schemas.keys import KeyBody, SecretBody, checked_secret_name
@@ -69,7 +70,9 @@ async def add(request: Request) -> Response:
     elif days:
         body["expiresAt"] = days
     try:
-        made = await plane.keys.manage.add(KeyBody.parse(body, now).to_request(), acting_caller(request))
+        made = await plane.keys.manage.add(
+            validate_body(KeyBody, body, now).to_request(), acting_caller(request)
+        )
     except InvalidRequest as error:
         problems = {it.field: it.message for it in error.problems}
         return await _list(request, status=400, problems=problems)
@@ -182,7 +185,7 @@ def _parsed(form: Form) -> tuple[str, SecretBody]:
     except InvalidRequest as error:
         problems += error.problems
     try:
-        body = SecretBody.parse({"value": form.as_typed("value")})
+        body = validate_body(SecretBody, {"value": form.as_typed("value")})
     except InvalidRequest as error:
         raise InvalidRequest([*problems, *error.problems]) from None
     if problems:

@@ -20,6 +20,7 @@ from gpuherd.domain.errors import (
     InvalidRequest,
     NotFound,
 )
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.durations import format_duration
 from gpuherd.entrypoints.http_auth import acting_caller
 from gpuherd.entrypoints.problem_response import parsed
@@ -220,7 +221,7 @@ async def create_registry(request: Request) -> Response:
     body = {name: form.text(name) for name in ("name", "username")} | {"password": form.as_typed("password")}
 
     async def act() -> Response:
-        order = RegistryAuthBody.parse(body).to_order()
+        order = validate_body(RegistryAuthBody, body).to_order()
         await plane_of(request).images.registry.create(order, acting_caller(request))
         return done("/images", "credential")
 
@@ -253,7 +254,7 @@ async def create_templates(request: Request) -> Response:
     body = template_body(form_of(request))
 
     async def act() -> Response:
-        draft = TemplateBody.parse(body).to_draft()
+        draft = validate_body(TemplateBody, body).to_draft()
         await plane_of(request).images.templates.create(draft, acting_caller(request))
         return done("/images", "template")
 
@@ -269,7 +270,7 @@ async def change(request: Request) -> Response:
     try:
         if not body:
             raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "nothing is different")])
-        draft = TemplateChangeBody.parse(body).to_draft()
+        draft = validate_body(TemplateChangeBody, body).to_draft()
         await plane_of(request).images.templates.change(template_id, draft, acting_caller(request))
     except GpuherdError as error:
         return await _one(request, FormRefusal.of(error, "template"))

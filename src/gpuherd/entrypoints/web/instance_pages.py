@@ -24,6 +24,7 @@ from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.instance_state import auto_ends_at
 from gpuherd.domain.instance.quota import hourly_usd_now
 from gpuherd.domain.instance.replacement import awaits_handover, is_replaceable
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.durations import HOUR
 from gpuherd.entrypoints.http_auth import acting_caller, caller_of, may_go_on
 from gpuherd.entrypoints.list_queries import Query, instance_query
@@ -417,7 +418,7 @@ async def set_lease(request: Request) -> Response:
     hours = request.state.form.text("hours")
     if hours:
         body = {"seconds": int(hours) * HOUR if hours in LEASE_HOURS else None}
-        it = await leases.set(word, LeaseBody.parse(body).to_order(), caller)
+        it = await leases.set(word, validate_body(LeaseBody, body).to_order(), caller)
     else:
         it = await leases.remove(word, caller)
     return done(f"/instances/{it.id}", "lease")

@@ -15,6 +15,7 @@ from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.instance_event import ACCOUNT, ENDPOINT_WEBHOOK_TYPES
 from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, EndpointWithSecret
+from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, delivery_query
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody
@@ -119,7 +120,9 @@ async def add(request: Request) -> Response:
     form, plane = form_of(request), plane_of(request)
     said = {name: form.text(name) for name in ("kind", "url", "label")} | {"events": form.all("events")}
     try:
-        wanted = EndpointBody.parse({name: value for name, value in said.items() if value}, plane.targets)
+        wanted = validate_body(
+            EndpointBody, {name: value for name, value in said.items() if value}, plane.targets
+        )
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
     manage = plane.webhooks.endpoints

@@ -1,78 +1,32 @@
-"""What every request body and every query is: a strict model, whose problems have a code for each field."""
+"""Reads a body into its model, or reports all problems at once, each with the code of its field."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from gpuherd.contract.body_models import Code, RequestModel, Words
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 
 UNKNOWN_FIELD = "UNKNOWN_FIELD"
+M = TypeVar("M", bound=RequestModel)
 
 
-@dataclass(frozen=True)
-class Code:
-    """Marks a field: the code of each problem with it, and with what is inside it."""
+def validate_body(model: type[M], values: Mapping[str, Any], context: object = None) -> M:
+    """Return the body, or raise `InvalidRequest` with every problem.
 
-    code: str
-
-
-@dataclass(frozen=True)
-class Words:
-    """Marks a field: what is said of a wrong value in place of pydantic's words.
-
-    A validator that raises `ValueError` has better words, and is quoted.
+    `context` is what the checks need beside the values: where webhooks may go, or what time it is.
     """
-
-    words: str
-
-
-class RequestModel(BaseModel):
-    """Fields in camelCase, none but those that are declared; no problem ever repeats a value."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
-
-    # The code of a problem with the whole, or with a field that has none of its own.
-    problem_code: ClassVar[str] = "VALIDATION_ERROR"
-    unknown_field: ClassVar[str] = "there is no field {path!r}"
-    # Where unknown fields stand among the problems; see `_Problem.rank`.
-    unknown_rank: ClassVar[int] = 1
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any], context: object = None) -> Self:
-        """Return what was asked for, or raise every problem that it has.
-
-        `context` is what the checks need to know beside the values: where webhooks may go, what time it is.
-        """
-        try:
-            return cls.model_validate(values, context=context)
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            raise InvalidRequest(_problems(cls, found)) from None
-
-
-def _refuse_null(value: Any) -> Any:
-    if value is None:
-        raise PydanticCustomError("null", "must not be null")
-    return value
-
-
-class NotNull:
-    """Marks a field that may be left out, but not be null: `Annotated[X | None, NotNull()] = None`."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_refuse_null, handler(source))
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        schema = handler(core)
-        found = [it for it in schema["anyOf"] if it != {"type": "null"}]
-        return found[0] if len(found) == 1 else {**schema, "anyOf": found}
+    try:
+        return model.model_validate(values, context=context)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise InvalidRequest(_problems(model, found)) from None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""What request bodies are made of: a strict model, a code for each field, texts and moments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    StrictStr,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+LABEL_MAX_CHARS = 100
+# What "not blank" means, as far as a schema can say it.
+NOT_BLANK: dict[str, JsonValue] = {"minLength": 1, "pattern": r"\S"}
+_BLANK = "must be a text that is not blank"
+_LABEL = f"must have at most {LABEL_MAX_CHARS} characters and no control characters"
+# The Unicode categories Cc, Cs, Zl and Zp.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Code:
+    """Marks a field: the code of each problem with it, and with what is inside it."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """Marks a field: what is said of a wrong value in place of pydantic's words.
+
+    A validator that raises `ValueError` has better words, and is quoted.
+    """
+
+    words: str
+
+
+class RequestModel(BaseModel):
+    """Fields in camelCase, none but those that are declared; no problem ever repeats a value."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+    # The code of a problem with the whole, or with a field that has none of its own.
+    problem_code: ClassVar[str] = "VALIDATION_ERROR"
+    unknown_field: ClassVar[str] = "there is no field {path!r}"
+    # Where unknown fields stand among the problems; see `_Problem.rank`.
+    unknown_rank: ClassVar[int] = 1
+
+
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise PydanticCustomError("null", "must not be null")
+    return value
+
+
+class NotNull:
+    """Marks a field that may be left out, but not be null: `Annotated[X | None, NotNull()] = None`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_refuse_null, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        schema = handler(core)
+        found = [it for it in schema["anyOf"] if it != {"type": "null"}]
+        return found[0] if len(found) == 1 else {**schema, "anyOf": found}
+
+
+def has_control_characters(text: str) -> bool:
+    """Tell whether a text would do something to a terminal, or cannot be shown on one line."""
+    return _CONTROL.search(text) is not None
+
+
+def readable(value: str) -> str:
+    """Return a text without blanks at its ends, or say why nobody could read it."""
+    if not value.strip():
+        raise ValueError("must not be blank")
+    if has_control_characters(value):
+        raise ValueError("must not contain control characters")
+    return value.strip()
+
+
+def plain_number(value: Any) -> Any:
+    """Let amounts be numbers or texts; a float as it is written, not as it is stored."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("must be a number of USD")  # noqa: TRY004  pydantic reports ValueError only
+    return str(value)
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError(_BLANK)
+    return value
+
+
+def _label(value: str) -> str:
+    if len(value) > LABEL_MAX_CHARS or has_control_characters(value):
+        raise ValueError(_LABEL)
+    return value.strip()
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise PydanticCustomError("moment", "must be a time in ISO 8601")
+
+
+Text = Annotated[StrictStr, Field(json_schema_extra=NOT_BLANK), AfterValidator(_not_blank), Words(_BLANK)]
+ShortText = Annotated[StrictStr, Field(max_length=200, json_schema_extra=NOT_BLANK), AfterValidator(readable)]
+Label = Annotated[
+    Text,
+    Field(json_schema_extra={**NOT_BLANK, "maxLength": LABEL_MAX_CHARS}),
+    AfterValidator(_label),
+    Code("INVALID_LABEL"),
+]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
