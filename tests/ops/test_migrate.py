@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.commands.local.database import Migrated
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.migrate import migrate_database, schema_of
 from gpuherd.settings import Settings
-from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.ops.aged_database import change
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
@@ -46,9 +44,14 @@ def migrate(settings: Settings, *, check: bool = False) -> Migrated:
 
 def test_an_empty_database_gets_everything_and_the_second_time_nothing(settings: Settings) -> None:
     done = migrate(settings)
-    assert (done.before, done.after, done.head, done.is_behind) == (None, HEAD, HEAD, False)
+    assert (done.before, done.after, done.head, done.is_behind) == (
+        None,
+        newest_schema(),
+        newest_schema(),
+        False,
+    )
     again = migrate(settings)
-    assert (again.before, again.after) == (HEAD, HEAD)
+    assert (again.before, again.after) == (newest_schema(), newest_schema())
 
 
 def test_a_check_tells_and_changes_nothing(settings: Settings) -> None:
@@ -58,22 +61,6 @@ def test_a_check_tells_and_changes_nothing(settings: Settings) -> None:
     assert not settings.data_dir.exists()
     migrate(settings)
     assert not migrate(settings, check=True).is_behind
-
-
-@pytest.fixture(params=BOTH)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
-    with left_at("0004", request, tmp_path / "data" / "gpuherd.db") as database:
-        where = (
-            {} if database.is_sqlite else {"GPUHERD_DATABASE_URL": request.getfixturevalue("postgres_url")}
-        )
-    yield Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "data", **where})
-
-
-def test_an_older_database_is_brought_up_to_date(old: Settings) -> None:
-    assert migrate(old, check=True).is_behind
-    assert schema_of(old) == "0004"
-    done = migrate(old)
-    assert (done.before, done.after) == ("0004", HEAD)
 
 
 @pytest.mark.parametrize("check", [False, True])

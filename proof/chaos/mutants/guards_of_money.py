@@ -135,7 +135,7 @@ MONEY = (
     guard(
         "what ran before the ledger is metered from the first look",
         instead("first_look = frozenset()"),
-        "tests/adapters/sql/schema/test_migrate_meter.py",
+        "tests/adapters/sql/costs/test_first_look.py",
     ),
     guard(
         "what was settled without a version is shown in lists",

@@ -62,7 +62,7 @@ return await self._call(before, attempt, best, template, envs, decided_s, plan)
     ),
     guard(
         "one open attempt, in the database",
-        part("unique=True", "unique=False"),
+        part('"one_open_attempt", "instance_id", unique=True', '"one_open_attempt", "instance_id"'),
         f"{LEASES_CONTRACT}::TestOneOpenAttempt",
     ),
     guard("lists are read before sightings", swap(), f"{LEASES_CONTRACT}::TestListsBeforeSightings"),

@@ -131,11 +131,6 @@ if key is None or key.webhook_secret is None:
         f"{KEY_SECRETS}::test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten",
     ),
     guard(
-        "and so does one of an older version",
-        drop(),
-        f"{KEY_SECRETS}::test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten",
-    ),
-    guard(
         "only the key itself is shown its secret",
         part("caller.key_id == key_id", "True"),
         f"{KEY_SECRETS}::test_a_key_sees_its_own_secret_and_others_do_not",

@@ -85,11 +85,12 @@ def _free_name(path: Path) -> Path:
 
 def _refuse_newer(copy: sqlite_file.CheckedCopy) -> None:
     # Takes a while to load, and a backup has no need of it.
-    from gpuherd.adapters.sql.schema_migration import HEAD  # noqa: PLC0415
+    from gpuherd.adapters.sql.schema_migration import newest_schema  # noqa: PLC0415
 
-    if copy.schema > HEAD:
+    if copy.schema > newest_schema():
         raise DatabaseUnusable(
-            f"the copy was written by a newer gpuherd (schema {copy.schema}, this version knows up to {HEAD})"
+            f"the copy was written by a newer gpuherd (schema {copy.schema}, this version knows up to "
+            f"{newest_schema()})"
         )
 
 

@@ -18,7 +18,7 @@ from gpuherd.adapters.sql.database_copy import (
     open_target,
     tables_with_rows,
 )
-from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from gpuherd.adapters.stores.installation_store import mark_copied, mark_of_file, unmark_copied
 from gpuherd.bootstrap.rules_from_settings import redact_password
@@ -123,15 +123,15 @@ def _refuse_other_schema(path: Path) -> None:
     schema = schema_of(_settings_for(f"sqlite:///{path}", "--from"))
     if schema is None:
         raise unusable_error(f"{path} is not a database of gpuherd")
-    if schema > HEAD:
+    if schema > newest_schema():
         raise unusable_error(
-            f"{path} was written by a newer gpuherd (schema {schema}, this one knows {HEAD})"
+            f"{path} was written by a newer gpuherd (schema {schema}, this one knows {newest_schema()})"
         )
-    if schema < HEAD:
+    if schema < newest_schema():
         raise CommandError(
             ExitCode.CONFLICT,
             "SCHEMA_BEHIND",
-            f"{path} has the schema {schema}, this version works with {HEAD}",
+            f"{path} has the schema {schema}, this version works with {newest_schema()}",
             suggestion=f"GPUHERD_DATABASE_URL=sqlite:///{path} gpuherd migrate",
         )
 
@@ -151,7 +151,7 @@ def _refuse_filled_target(target_settings: Settings) -> None:
     """Before the schema is made, so that a target which is refused stays as it was."""
     # Also says in time that it cannot be reached.
     schema = schema_of(target_settings)
-    if schema is not None and schema > HEAD:
+    if schema is not None and schema > newest_schema():
         raise unusable_error(f"the target was written by a newer gpuherd (schema {schema})")
     try:
         with open_target(target_settings.database) as target:
@@ -178,7 +178,7 @@ def _summary(path: Path, target_settings: Settings, rows: CopiedRows) -> Databas
     return DatabaseCopied(
         source=path,
         target=redact_password(target_settings.database_url),
-        schema=HEAD,
+        schema=newest_schema(),
         tables=[CopiedTable(name, it.rows, f"{it.digest:016x}") for name, it in rows.tables.items()],
         left_out=EXCLUDED_TABLES,
         jobs_queued=rows.jobs_queued,

@@ -9,7 +9,7 @@ import asyncpg
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema_migration import HEAD, migrate
+from gpuherd.adapters.sql.schema_migration import migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.database import Migrated
@@ -28,11 +28,11 @@ def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrat
     if not check:
         with exclusive_access(settings.sqlite_path):
             make_schema(settings, clock)
-        return Migrated(where, before, schema_of(settings), HEAD)
-    if before is not None and before > HEAD:
-        # There is nothing to run, so this only says whether this version can live with it.
+        return Migrated(where, before, schema_of(settings), newest_schema())
+    if before is not None and before > newest_schema():
+        # There is nothing to run: this raises the error that says so.
         _run_migrations(settings)
-    return Migrated(where, before, before, HEAD)
+    return Migrated(where, before, before, newest_schema())
 
 
 def schema_of(settings: Settings) -> str | None:

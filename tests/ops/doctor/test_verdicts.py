@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuherd import __version__
-from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import judge_cloud
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, judge_database
@@ -128,14 +128,12 @@ def test_key_files(files: list[KeyFileFacts], verdicts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("database", "verdict"),
     [
-        (OpenedDatabase("x", "SQLite", HEAD, size_bytes=1), "ok"),
+        (OpenedDatabase("x", "SQLite", newest_schema(), size_bytes=1), "ok"),
         (OpenedDatabase("x", "PostgreSQL 17.2", None), "ok"),
         (OpenedDatabase("x", "SQLite", "0000"), "warning"),
-        (OpenedDatabase("x", "SQLite", HEAD, not_fully_read=True), "warning"),
+        (OpenedDatabase("x", "SQLite", newest_schema(), not_fully_read=True), "warning"),
         (OpenedDatabase("x", "SQLite", "9999"), "problem"),
-        (OpenedDatabase("x", "SQLite", "9999", readable_by="9998"), "problem"),
-        (OpenedDatabase("x", "SQLite", "9999", readable_by=HEAD), "warning"),
-        (OpenedDatabase("x", "SQLite", HEAD, damage="row 5 missing"), "problem"),
+        (OpenedDatabase("x", "SQLite", newest_schema(), damage="row 5 missing"), "problem"),
         (UnopenedDatabase("x", "no route"), "problem"),
     ],
 )

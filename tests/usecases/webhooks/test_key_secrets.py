@@ -221,16 +221,12 @@ async def delete_and_forget(herd: Herd) -> None:
     assert herd.rows(herd.tables.instance) == []
 
 
-@pytest.mark.parametrize("from_before", [False, True])
 async def test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten(
-    herd: Herd, hooks: Hooks, from_before: bool
+    herd: Herd, hooks: Hooks
 ) -> None:
     with_common(herd)
     ada, bob = await herd.make_key(), await herd.make_key()
     event_id = (await hear(herd, hooks, caller_of(ada))).event_id
-    if from_before:
-        # As an older version has written it, which did not write down whose it is.
-        await herd.database.write(lambda c: c.execute(sa.update(delivery_table).values(owner=None)))
     await delete_and_forget(herd)
     await herd.replay(event_id)
     await herd.run_jobs_for(TICK)

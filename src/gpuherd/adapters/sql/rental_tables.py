@@ -175,6 +175,7 @@ claim = sa.Table(
 _OPEN = sa.text("state IN ('sent', 'unknown')")
 
 
+# guard: one open attempt, in the database
 attempt = sa.Table(
     "attempt",
     metadata,

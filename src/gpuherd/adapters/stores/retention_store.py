@@ -26,7 +26,7 @@ from gpuherd.adapters.sql.rental_tables import (
     orphan,
     sighting,
 )
-from gpuherd.adapters.sql.service_tables import audit, delivery, ended_session
+from gpuherd.adapters.sql.service_tables import audit, ended_session
 from gpuherd.adapters.stores.audit_store import prune_some_entries
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.instance_event import ACCOUNT
@@ -136,8 +136,6 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
     )
     gone = list(connection.execute(old.limit(INSTANCES_AT_ONCE)).scalars())
     if gone:
-        # guard: and so does one of an older version
-        _keep_owners(connection, gone)
         keep_what_was_usable(connection, gone)
         # Labels and operations go with their instance.
         for table in (claim, attempt, event):
@@ -146,20 +144,6 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
         for instance_id in gone:
             record_change(connection, instance_id)
     return gone
-
-
-def _keep_owners(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
-    """Let the webhooks of an older version know whose secret signs them, which only the instance tells."""
-    owner = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
-    connection.execute(
-        sa.update(delivery)
-        .where(
-            delivery.c.instance_id.in_(instance_ids),
-            delivery.c.endpoint_id.is_(None),
-            delivery.c.owner.is_(None),
-        )
-        .values(owner=owner)
-    )
 
 
 SPANS_AT_ONCE = 1000

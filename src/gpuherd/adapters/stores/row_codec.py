@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from datetime import datetime
 from decimal import Decimal
 from itertools import compress
 from operator import attrgetter, ne
@@ -26,8 +25,8 @@ from gpuherd.adapters.sql.sql_types import (
     to_micros,
 )
 from gpuherd.domain.cloud.capacity_line import is_in_line
-from gpuherd.domain.cloud.machine import RECLAIM_NOTICE, ConnectionDetails, ReclaimNotice
-from gpuherd.domain.cloud.offer import NOVITA_DISK, BillingMode
+from gpuherd.domain.cloud.machine import ConnectionDetails, ReclaimNotice
+from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.health import Health, HealthCheck
 from gpuherd.domain.instance.idleness import UseWatch
 from gpuherd.domain.instance.instance import (
@@ -40,14 +39,7 @@ from gpuherd.domain.instance.instance import (
     Waiting,
     WaitingFor,
 )
-from gpuherd.domain.instance.instance_event import (
-    GOAL_EVENTS,
-    WAITING,
-    Cause,
-    CauseCode,
-    Event,
-    cause_of_wait,
-)
+from gpuherd.domain.instance.instance_event import Cause, CauseCode, Event
 from gpuherd.domain.instance.instance_state import due_at, use_look_at
 from gpuherd.domain.instance.launch_spec import (
     EnvVar,
@@ -69,48 +61,6 @@ from gpuherd.domain.instance.quota import usage_of
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
 from gpuherd.domain.money.budget import lease_columns
 from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryState, DeliveryTry
-
-# How the reason of an instance began that waited for it.
-_PREFIXES = {
-    WaitingFor.CLOUD: "waiting for the cloud",
-    WaitingFor.CAPACITY: "waiting for capacity",
-    WaitingFor.CREATES: "creates are blocked",
-}
-
-
-_REQUESTS = {
-    "asked to start": CauseCode.START_REQUESTED,
-    "asked to stop": CauseCode.STOP_REQUESTED,
-    "asked to delete": CauseCode.DELETE_REQUESTED,
-}
-
-
-_REQUEST_TYPES = frozenset(GOAL_EVENTS.values())
-
-
-def waiting_in(reason: str) -> Waiting | None:
-    """Return the wait that the reason of an instance tells of."""
-    what = next((it for it, words in _PREFIXES.items() if reason.startswith(words)), None)
-    return None if what is None else Waiting(what, reason.partition(": ")[2] or reason, None)
-
-
-def disk_usd_of(wish: LaunchSpec) -> Decimal:
-    """Return what a disk costs that was rented when nobody counted it."""
-    return NOVITA_DISK.hourly_usd(wish.disk_gb)
-
-
-def reclaim_of(reclaim_at: datetime | None) -> ReclaimNotice | None:
-    """Return the notice of a reclaim that was told; one without a time is read, and told, anew."""
-    return None if reclaim_at is None else ReclaimNotice(reclaim_at - RECLAIM_NOTICE, reclaim_at, reclaim_at)
-
-
-def cause_in(type_: str, reason: str) -> Cause | None:
-    """Return the cause that the reason of an event tells of."""
-    if type_ in _REQUEST_TYPES:
-        code = _REQUESTS.get(reason)
-        return None if code is None else Cause(code)
-    waiting = waiting_in(reason) if type_ == WAITING else None
-    return None if waiting is None else cause_of_wait(waiting)
 
 
 def succession_doc(it: Instance) -> Doc:
@@ -237,7 +187,6 @@ def instance_row(it: Instance) -> Doc:
             "gpu_hourly_usd": str(rental.gpu_hourly_usd),
             "image_url": rental.image_url,
         },
-        # Beside the rental and not in it: the version before, which may read this, knows every key of that.
         "disk_usd": str(it.disk_hourly_usd),
         "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
@@ -245,8 +194,6 @@ def instance_row(it: Instance) -> Doc:
         "started_at": at(it.started_at),
         "stopped_at": at(it.stopped_at),
         "releasing": it.releasing,
-        # These two for the version before, which may read this.
-        "reclaim_told": reclaim is not None,
         "reclaim_at": None if reclaim is None else at(reclaim.reclaim_at),
         **_machine_doc(it),
         **_terms_doc(it),
@@ -291,8 +238,7 @@ def instance_of(row: Row[Any]) -> Instance:
     """Return the instance that a row remembers."""
     doc = json.loads(row.doc)
     rental, error = doc["rental"], doc["last_error"]
-    # Rows of an older version do not have these.
-    expected, disk_usd = doc.get("expected_usd"), doc.get("disk_usd")
+    expected = doc.get("expected_usd")
     wish = wish_of(doc["wish"], row.product_name)
     return Instance(
         id=row.id,
@@ -322,7 +268,7 @@ def instance_of(row: Row[Any]) -> Instance:
             **{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])},
             billing_mode=_mode_of(doc.get("rented_as")),
         ),
-        disk_hourly_usd=disk_usd_of(wish) if disk_usd is None else Decimal(disk_usd),
+        disk_hourly_usd=Decimal(doc["disk_usd"]),
         ports=ports_of(doc["ports"]),
         connection=ConnectionDetails(**doc["connection"]),
         machine_made_at=moment(doc.get("machine_made_at")),
@@ -347,7 +293,7 @@ def instance_of(row: Row[Any]) -> Instance:
 
 
 def _machine_doc(it: Instance) -> Doc:
-    """Return what is known of a machine, once there is one; no version before knew of it."""
+    """Return what is known of a machine, once there is one."""
     doc: Doc = {}
     if it.former_cloud_id is not None:
         doc["former_cloud_id"] = it.former_cloud_id
@@ -359,7 +305,7 @@ def _machine_doc(it: Instance) -> Doc:
 
 
 def _rented_as_doc(rental: Rental | None) -> Doc:
-    """Return how a machine is paid for, beside the rental for the same reason as the price of the disk."""
+    """Return how a machine is paid for."""
     mode = None if rental is None else rental.billing_mode
     return {} if mode is None else {"rented_as": mode.value}
 
@@ -369,11 +315,10 @@ def _mode_of(value: str | None) -> BillingMode | None:
 
 
 def _reclaim_of(doc: Doc) -> ReclaimNotice | None:
-    reclaim_at = moment(doc.get("reclaim_at"))
     if not doc.get("reclaim"):
-        return reclaim_of(reclaim_at) if doc.get("reclaim_told") else None
+        return None
     seen_at, loss_expected_at = map(from_micros, doc["reclaim"])
-    return ReclaimNotice(seen_at, reclaim_at, loss_expected_at)
+    return ReclaimNotice(seen_at, moment(doc["reclaim_at"]), loss_expected_at)
 
 
 def _terms_doc(it: Instance) -> Doc:
@@ -411,8 +356,6 @@ def _waiting_doc(it: Waiting) -> Doc:
 
 
 def _waiting_of(doc: Doc) -> Waiting | None:
-    if "waiting_for" not in doc:
-        return waiting_in(doc["reason"])
     waiting = doc["waiting_for"]
     if waiting is None:
         return None
@@ -521,14 +464,13 @@ def event_row(it: Event) -> Doc:
         "type": it.type,
         "at": it.at,
         "doc": dumps(doc),
-        # A column of its own: the version before, which may read this, knows every key of the document.
         "cause": None if it.cause is None else dumps(vars(it.cause)),
     }
 
 
 def event_of(row: Row[Any]) -> Event:
     doc = json.loads(row.doc)
-    cause = cause_in(row.type, doc["reason"]) if row.cause is None else _cause_of(row.cause)
+    cause = None if row.cause is None else _cause_of(row.cause)
     return Event(row.instance_id, row.sequence, row.type, row.at, cause=cause, **doc)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from gpuherd.adapters.sql.schema_migration import HEAD
+from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.adapters.sql.sqlite_file import find_damage
 from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
@@ -21,10 +21,7 @@ from gpuherd.resilience.concurrency import run_in_daemon_thread
 NAME = "database"
 READ_LIMIT_S = 8.0
 CONNECT_S = 6
-_VERSION = (
-    "SELECT version_num, (SELECT value FROM installation WHERE key = 'schema_readable_by') "
-    "FROM alembic_version"
-)
+_VERSION = "SELECT version_num FROM alembic_version"
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,6 @@ class OpenedDatabase:
     schema: str | None
     damage: str | None = None
     not_fully_read: bool = False
-    # The oldest schema whose versions may still run on it, where that is told.
-    readable_by: str | None = None
     size_bytes: int | None = None
 
 
@@ -71,11 +66,11 @@ def open_sqlite(path: Path) -> OpenedDatabase | UnopenedDatabase:
     size_bytes = sum(it.stat().st_size for it in (path, path.with_name(f"{path.name}-wal")) if it.exists())
     try:
         with closing(_connect(path)) as connection:
-            schema, readable = _schema(connection)
+            schema = _schema(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return UnopenedDatabase(str(path), str(error))
     kind = f"SQLite {sqlite3.sqlite_version}"
-    return OpenedDatabase(str(path), kind, schema, readable_by=readable, size_bytes=size_bytes)
+    return OpenedDatabase(str(path), kind, schema, size_bytes=size_bytes)
 
 
 def damage_in_file(path: Path) -> str | None:
@@ -92,12 +87,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=2)
 
 
-def _schema(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
+def _schema(connection: sqlite3.Connection) -> str | None:
     named = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
     if connection.execute(named).fetchone() is None:
-        return None, None
+        return None
     row = connection.execute(_VERSION).fetchone()
-    return (str(row[0]), row[1]) if row else (None, None)
+    return str(row[0]) if row else None
 
 
 async def check_postgres(url: str) -> list[CheckResult]:
@@ -123,8 +118,7 @@ async def open_postgres(url: str) -> OpenedDatabase | UnopenedDatabase:
     except psycopg.Error as error:
         return UnopenedDatabase(where, str(error).partition("\n")[0])
     kind = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    schema, readable = (str(row[0]), row[1]) if row else (None, None)
-    return OpenedDatabase(where, kind, schema, readable_by=readable)
+    return OpenedDatabase(where, kind, str(row[0]) if row else None)
 
 
 def judge_database(it: OpenedDatabase | UnopenedDatabase) -> CheckResult:
@@ -137,18 +131,16 @@ def judge_database(it: OpenedDatabase | UnopenedDatabase) -> CheckResult:
         words = f"{it.where} is damaged ({it.damage})"
         advice = "stop the server and put a copy in its place: gpuherd restore FILE"
         return CheckResult(NAME, PROBLEM, words, advice, facts)
-    if it.schema is not None and it.schema > HEAD and (it.readable_by or it.schema) > HEAD:
-        words = f"{it.where} was written by a newer gpuherd (schema {it.schema}, this one knows {HEAD})"
+    newest = newest_schema()
+    if it.schema is not None and it.schema > newest:
+        words = f"{it.where} was written by a newer gpuherd (schema {it.schema}, this one knows {newest})"
         return CheckResult(
             NAME, PROBLEM, words, "install the newer version again, or restore an older copy", facts
         )
     size = "" if it.size_bytes is None else f", {it.size_bytes / 1e6:.2f} MB"
     words = f"{it.where}: {it.kind}, schema {it.schema or 'empty'}{size}"
-    if it.schema is not None and it.schema > HEAD:
-        advice = f"a newer gpuherd has brought it there; this one ({HEAD}) may go on until it is upgraded"
-        return CheckResult(NAME, WARNING, words, advice, facts)
-    if it.schema is not None and it.schema < HEAD:
-        advice = f"the next start brings it to {HEAD}; make a copy before: gpuherd backup FILE"
+    if it.schema is not None and it.schema < newest:
+        advice = f"the next start brings it to {newest}; make a copy before: gpuherd backup FILE"
         return CheckResult(NAME, WARNING, words, advice, facts)
     if it.not_fully_read:
         advice = "it is too large to be read through here; every start of the server does that"

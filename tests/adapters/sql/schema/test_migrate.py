@@ -20,7 +20,7 @@ from alembic.migration import MigrationContext
 from gpuherd.adapters.sql import rental_tables
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import queue_table
-from gpuherd.adapters.sql.schema_migration import HEAD, MIGRATION_LOCK, migrate
+from gpuherd.adapters.sql.schema_migration import MIGRATION_LOCK, migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.support.sql.databases import install_queue, sqlalchemy_url
@@ -131,7 +131,7 @@ class TestFresh:
 
     def test_the_last_migration_is_the_one_that_a_start_looks_for(self, empty: Database) -> None:
         migrate(empty)
-        assert rows(empty, VERSION) == [(HEAD,)]
+        assert rows(empty, VERSION) == [(newest_schema(),)]
 
     def test_migrating_again_is_quiet_and_keeps_everything(self, empty: Database) -> None:
         migrate(empty)
@@ -169,7 +169,7 @@ class TestRefused:
         )
         empty.write_now(lambda c: c.exec_driver_sql("DROP TABLE claim").close())
         before = tables(empty)
-        with pytest.raises(DatabaseUnusable, match="newer"):
+        with pytest.raises(DatabaseUnusable, match=r"newer gpuherd \(schema 9999; this version knows 0001\)"):
             migrate(empty)
         assert rows(empty, VERSION) == [("9999",)]
         assert tables(empty) == before, "what is missing was not made again"

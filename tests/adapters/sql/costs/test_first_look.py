@@ -1,9 +1,10 @@
-"""A database from before the ledger: what runs is metered from the first look on, and not before it."""
+"""A machine that a list has shown and that has no span yet is metered from the next list on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -25,9 +26,9 @@ from gpuherd.domain.money.usage_span import CostKind, CostSpan, Edge, nano_usd
 from gpuherd.ports.costs_port import CostQuery, CostReport, GroupBy
 from gpuherd.usecases.money import meter_costs
 from gpuherd.usecases.money.meter_costs import PrepareMetering
-from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import a_list, a_machine, a_sighting
 from tests.support.fake_clock import START, FakeClock
+from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 DAY = timedelta(days=1)
 PRICES = Tariff({("spot", "p", "c"): Decimal(1)})
@@ -36,10 +37,16 @@ RUNNING = replace(
 )
 
 
-@pytest.fixture(params=BOTH)
-def old(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
-    """A database as the version before the ledger left it: it had seen a machine run for a day."""
-    with left_at("0013", request, path) as database:
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def unmetered(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
+    """A database that has seen a machine run, and holds no span of it."""
+    url = f"sqlite:///{path}"
+    if request.param == "postgres":
+        libpq_url = request.getfixturevalue("postgres_url")
+        asyncio.run(install_queue(libpq_url))
+        url = sqlalchemy_url(libpq_url)
+    with closing(Database(url)) as database:
+        migrate(database)
         database.write_now(_see)
         yield database
 
@@ -81,30 +88,30 @@ async def ledger(database: Database, clock: FakeClock) -> tuple[list[CostSpan], 
 
 
 @pytest.mark.proves("L11")
-async def test_what_ran_before_the_ledger_is_metered_from_the_first_look_on(old: Database) -> None:
-    await asyncio.to_thread(migrate, old)
+async def test_what_ran_before_the_ledger_is_metered_from_the_first_look_on(unmetered: Database) -> None:
     clock = FakeClock(START + DAY)
-    await look(old, clock, RUNNING)
+    await look(unmetered, clock, RUNNING)
     await clock.advance(1.0)
     first_look = clock.now()
-    (span,), _ = await ledger(old, clock)
+    (span,), _ = await ledger(unmetered, clock)
     assert (span.cloud_id, span.kind) == (RUNNING.cloud_id, CostKind.GPU)
     assert span.began == Edge(first_look, first_look)
     await clock.advance(3600.0)
-    _, report = await ledger(old, clock)
+    _, report = await ledger(unmetered, clock)
     assert report.amount == nano_usd(Decimal(1))
 
 
 async def test_very_many_of_them_are_metered_with_one_list_after_the_other(
-    old: Database, monkeypatch: pytest.MonkeyPatch
+    unmetered: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = replace(RUNNING, cloud_id="other", name="other")
-    old.write_now(lambda c: c.execute(sa.insert(sighting).values(sighting_row(a_sighting(other), None))))
-    await asyncio.to_thread(migrate, old)
+    unmetered.write_now(
+        lambda c: c.execute(sa.insert(sighting).values(sighting_row(a_sighting(other), None)))
+    )
     monkeypatch.setattr(meter_costs, "FIRST_LOOKS_MAX", 1)
     clock = FakeClock(START + DAY)
     for expected in (1, 2, 2):
-        await look(old, clock, RUNNING, other)
+        await look(unmetered, clock, RUNNING, other)
         await clock.advance(60.0)
-        spans, _ = await ledger(old, clock)
+        spans, _ = await ledger(unmetered, clock)
         assert len(spans) == expected
