@@ -342,12 +342,12 @@ def test_nobody_can_forge_the_tag_through_a_template():
     ]
 
 
-def test_a_variable_of_the_wish_is_redacted_in_pieces_whatever_it_is_called():
+def test_a_variable_of_the_wish_is_redacted_whatever_it_is_called():
     template = replace(ORDER.template, envs=(("HARMLESS", "canary-of-a-variable"), ("OTHER", "x")))
     secrets = novita_json.order_secrets(
         replace(ORDER, template=template, secret_envs=frozenset({"HARMLESS"}))
     )
-    assert secrets.redact("cannot use canary-of-a") == "cannot use ***"
+    assert secrets.redact("cannot use canary-of-a-variable") == "cannot use ***"
     assert "canary" in novita_json.order_secrets(replace(ORDER, template=template)).redact(
         "cannot use canary-of-a"
     )
