@@ -162,7 +162,6 @@ def test_every_metric_of_money_and_safety_is_on_the_dashboard_or_an_alert() -> N
         "gpuherd_jobs",
         "gpuherd_rate_limiter_calls_per_second",
         "gpuherd_trace_spans_total",
-        "gpuherd_watching",
         "gpuherd_webhook_try_duration_seconds",
     }
     assert types().keys() - named == left_out

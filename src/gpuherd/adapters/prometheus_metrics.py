@@ -404,9 +404,6 @@ def _cloud(breaker: str, limiters: Mapping[str, RateLimiter]) -> Iterator[Metric
 def _replicas(sources: MetricSources) -> Iterator[Metric]:
     is_leader = float(sources.is_leader())
     yield _gauge("gpuherd_is_leader", "1 if this process holds the leader lease.", is_leader)
-    # The name before 0.2.0, for dashboards and alerts; goes with 0.3.0.
-    about = "1 if this process watches the cloud for all replicas."
-    yield _gauge("gpuherd_watching", about, is_leader)
     # On SQLite there is one process, in all roles.
     roles = collections.Counter([it.role for it in sources.replicas()] or ["all"])
     yield _gauges("gpuherd_replicas", "Processes on the same database.", "role", roles)
