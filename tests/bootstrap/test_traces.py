@@ -25,7 +25,7 @@ ON = {"GPUHERD_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 @pytest.mark.proves("T4")
 def test_off_by_default_and_nothing_of_it_is_imported() -> None:
     # The framework may use the API of OpenTelemetry; the rest is ours to ask for.
-    ours = ("opentelemetry.proto", "google.protobuf", "urllib3", "gpuherd.adapters.tracing.o")
+    ours = ("opentelemetry.sdk", "opentelemetry.exporter", "google.protobuf", "gpuherd.adapters.otel_tracer")
     said = f"import sys, gpuherd.bootstrap.serve; print(*[it for it in sys.modules if it.startswith({ours})])"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
@@ -35,7 +35,9 @@ def test_off_by_default_and_nothing_of_it_is_imported() -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [it for it in sys.modules if it.startswith(("opentelemetry", "gpuherd.adapters.tracing.o"))]:
+    for name in [
+        it for it in sys.modules if it.startswith(("opentelemetry", "gpuherd.adapters.otel_tracer"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     clock = SystemClock()

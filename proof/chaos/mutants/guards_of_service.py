@@ -410,9 +410,4 @@ if key is None or key.webhook_secret is None:
         part("except Exception:", "except KeyboardInterrupt:"),
         f"{OTEL_TRACER}::test_what_fails_in_a_tracer_is_counted_and_reaches_nobody",
     ),
-    guard(
-        "spans that nobody takes fill no memory",
-        never(),
-        "tests/adapters/tracing/test_span_queue.py::test_a_full_queue_takes_no_more_and_nobody_waits",
-    ),
 )

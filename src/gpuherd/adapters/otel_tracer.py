@@ -1,29 +1,31 @@
-"""Traces in the form of OpenTelemetry.
+"""The port `Tracer` on OpenTelemetry's SDK and its OTLP exporter.
 
 Spans are made when they have ended, from times and ids that are known by then. So there is no context to
-keep: whoever knows the id of an instance adds to its trace.
+keep: any process that knows the id of an instance adds to its trace.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from gpuherd.adapters.tracing.queued_span import (
-    Place,
-    QueuedSpan,
-    SpanRef,
-    place_in,
-)
-from gpuherd.adapters.tracing.span_queue import SpanQueue
-from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.instance import Instance, Status
+from opentelemetry import trace as otel
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from gpuherd import __version__
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.trace_spans import (
     INSTANCE_ID,
     Attribute,
@@ -31,14 +33,13 @@ from gpuherd.domain.trace_spans import (
     SpanKind,
     Trace,
     queued_since,
-    spans_of_change,
-    spans_of_operations,
+    root_span_id_of,
+    single_span_id_of,
     trace_id_of,
     trace_of,
 )
 from gpuherd.ports.clock_port import Clock, Random
-from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
-from gpuherd.ports.telemetry_port import Tracer
+from gpuherd.ports.telemetry_port import DROPPED, SENT
 
 # A turn that makes more calls than this is told without the rest of them.
 PARTS_MAX = 100
@@ -55,6 +56,144 @@ _TRACEPARENT = re.compile(
 
 
 _SAMPLED = 1
+TRACES_PATH = "/v1/traces"
+QUEUE_MAX, BATCH_MAX = 2048, 512
+SEND_INTERVAL_MS = 2000
+SEND_TIMEOUT_S = 10
+
+
+_KINDS = {
+    SpanKind.INTERNAL: otel.SpanKind.INTERNAL,
+    SpanKind.CLIENT: otel.SpanKind.CLIENT,
+    SpanKind.SERVER: otel.SpanKind.SERVER,
+}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class SpanRef(NamedTuple):
+    """A span of any trace."""
+
+    trace_id: int
+    span_id: int
+
+
+class Place(NamedTuple):
+    """Where a span hangs."""
+
+    trace_id: int
+    # None of a root.
+    parent_id: int | None
+    links: tuple[SpanRef, ...] = ()
+
+
+def otlp_exporter(endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
+    """Return OpenTelemetry's exporter: OTLP over HTTP to a collector, or to a tracing system."""
+    # What the library says about a collector that is down, the counts of spans say as well.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    address = endpoint if endpoint.endswith(TRACES_PATH) else endpoint + TRACES_PATH
+    return OTLPSpanExporter(endpoint=address, headers=dict(headers), timeout=SEND_TIMEOUT_S)
+
+
+class SpanSender:
+    """Makes spans with given ids and hands them to the SDK, whose thread sends them in batches."""
+
+    def __init__(self, exporter: SpanExporter, process_id: str) -> None:
+        self._ids = _GivenIds()
+        self._counting = _CountingExporter(exporter)
+        about = {
+            "service.name": "gpuherd",
+            "service.version": __version__,
+            "service.instance.id": process_id,
+        }
+        self._provider = TracerProvider(
+            id_generator=self._ids, resource=Resource(about), shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                self._counting,
+                max_queue_size=QUEUE_MAX,
+                max_export_batch_size=BATCH_MAX,
+                schedule_delay_millis=SEND_INTERVAL_MS,
+            )
+        )
+        self._tracer = self._provider.get_tracer("gpuherd", __version__)
+        # The ids that are given are for the very next span.
+        self._one_makes = threading.Lock()
+        self._failed = 0
+
+    def send(self, span: EndedSpan, place: Place, span_id: int) -> None:
+        """Hand over a span that has ended."""
+        context = Context() if place.parent_id is None else _within(place.trace_id, place.parent_id)
+        with self._one_makes:
+            self._ids.next_ids = (place.trace_id, span_id)
+            made = self._tracer.start_span(
+                span.name,
+                context,
+                _KINDS[span.kind],
+                dict(span.attributes),
+                [otel.Link(_span_context(*it)) for it in place.links],
+                start_time=_nanoseconds(span.begun),
+            )
+        if span.failed:
+            made.set_status(otel.StatusCode.ERROR)
+        # The wall clock may have been set back meanwhile.
+        made.end(_nanoseconds(max(span.begun, span.ended)))
+
+    def count_dropped(self) -> None:
+        """Count a span that could not even be made."""
+        self._failed += 1
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many spans were sent, and how many were lost."""
+        return {SENT: self._counting.sent, DROPPED: self._counting.failed + self._failed}
+
+    def flush(self) -> None:
+        """Send what is there; this waits for the exporter."""
+        self._provider.force_flush()
+
+    def close(self) -> None:
+        """Send what is there, and end; this waits for the exporter."""
+        self._provider.shutdown()
+
+
+class _GivenIds(IdGenerator):
+    """Gives the next span the ids that its subject has."""
+
+    next_ids = (0, 0)
+
+    def generate_trace_id(self) -> int:
+        return self.next_ids[0]
+
+    def generate_span_id(self) -> int:
+        return self.next_ids[1]
+
+
+class _CountingExporter(SpanExporter):
+    """Counts the spans that arrive and those that do not."""
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner = inner
+        self.sent = self.failed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._inner.export(spans)
+        finally:
+            if result is SpanExportResult.SUCCESS:
+                self.sent += len(spans)
+            else:
+                self.failed += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
 
 
 class OtelTracer:
@@ -62,13 +201,12 @@ class OtelTracer:
 
     is_on = True
 
-    def __init__(self, queue: SpanQueue, clock: Clock, rng: Random, *, ratio: float = 1.0) -> None:
-        self._queue = queue
+    def __init__(self, sender: SpanSender, clock: Clock, rng: Random, *, ratio: float = 1.0) -> None:
+        self._sender = sender
         self._clock = clock
         self._rng = rng
-        # As the SDK's own sampler does it: by bits of the trace's id, so all processes decide alike.
+        # By bits of the trace's id, as the SDK's own sampler does it, so all processes decide alike.
         self._bound = round(ratio * (1 << 64))
-        self._keeps_all = self._bound > _64_BITS
         self._open: ContextVar[_Open | None] = ContextVar("open_span", default=None)
 
     def record(self, span: EndedSpan) -> None:
@@ -81,14 +219,17 @@ class OtelTracer:
         try:
             self._record(span, span.trace, None if opened is None else opened.caller)
         except Exception:  # whatever is wrong with a span, the work that it tells of was done
-            self._queue.count_dropped()
+            self._sender.count_dropped()
 
     def _record(self, span: EndedSpan, trace: Trace, caller: SpanRef | None) -> None:
-        if trace.subject is None:
-            if (place := self._place(trace, caller)) is not None:
-                self._queue.put(QueuedSpan(span, self._new_id(), place))
-        elif self._keeps(trace):
-            self._queue.put(QueuedSpan(span, self._new_id(), None, caller))
+        if (place := self._place(trace, caller)) is None:
+            return
+        span_id = self._new_id()
+        if trace.subject is not None and span.is_root:
+            place, span_id = place._replace(parent_id=None), root_span_id_of(trace.subject)
+        elif trace.subject is not None and span.is_single:
+            span_id = single_span_id_of(trace.subject, span.name)
+        self._sender.send(span, place, span_id)
 
     def turn(self, name: str, *, is_kept: bool = False) -> AbstractContextManager[_Open]:
         return _Open(self, name, None, is_kept=is_kept, is_bound=False)
@@ -98,7 +239,7 @@ class OtelTracer:
             try:
                 opened.bind(instance)
             except Exception:  # as above
-                self._queue.count_dropped()
+                self._sender.count_dropped()
 
     def step(self, name: str) -> None:
         if (opened := self._open.get()) is not None:
@@ -120,12 +261,10 @@ class OtelTracer:
         return _Open(self, "request", place, is_kept=True, kind=SpanKind.SERVER, caller=caller)
 
     def counts(self) -> Mapping[str, int]:
-        return self._queue.counts()
+        return self._sender.counts()
 
-    def _keeps(self, trace: Trace, trace_id: int = 0) -> bool:
-        """Tell whether a trace is kept: a rental is with all that comes of it, or nothing of it is."""
-        if self._keeps_all:
-            return True
+    def _keeps(self, trace: Trace, trace_id: int) -> bool:
+        """Return True if a trace is kept: a rental is kept with all that comes of it, or not at all."""
         subject = trace.origin or trace.subject
         return (trace_id if subject is None else trace_id_of(subject)) & _64_BITS < self._bound
 
@@ -208,17 +347,17 @@ class _Open:
         try:
             self._write(tracer, place, error)
         except Exception:  # whatever is wrong with a span, the work that it tells of was done
-            tracer._queue.count_dropped()
+            tracer._sender.count_dropped()
 
     def _write(self, tracer: OtelTracer, place: Place, error: BaseException | None) -> None:
         if self.steps:
             self._attributes[STEPS] = " ".join(self.steps[:PARTS_MAX])
         if error is not None:
             self._attributes["error.type"] = type(error).__name__
-        put, new_id = tracer._queue.put, tracer._new_id
+        send, new_id = tracer._sender.send, tracer._new_id
         ended, own_id = tracer._clock.now(), new_id()
         if self._queued_since is not None:
-            put(QueuedSpan(EndedSpan("wait: queue", self._queued_since, self._begun), new_id(), place))
+            send(EndedSpan("wait: queue", self._queued_since, self._begun), place, new_id())
         own = EndedSpan(
             self._name,
             self._begun,
@@ -227,10 +366,34 @@ class _Open:
             failed=error is not None,
             attributes=self._attributes,
         )
-        put(QueuedSpan(own, own_id, place))
+        send(own, place, own_id)
         below = Place(place.trace_id, own_id)
         for part in self._parts:
-            put(QueuedSpan(part, new_id(), below))
+            send(part, below, new_id())
+
+
+def place_in(trace: Trace, trace_id: int, caller: SpanRef | None = None) -> Place:
+    """Return where a span of a trace hangs: on its root, if it will ever have one."""
+    links = []
+    if trace.origin is not None:
+        links.append(SpanRef(trace_id_of(trace.origin), root_span_id_of(trace.origin)))
+    if caller is not None:
+        links.append(caller)
+    return Place(trace_id, None if trace.subject is None else root_span_id_of(trace.subject), tuple(links))
+
+
+def _within(trace_id: int, parent_id: int) -> Context:
+    """Return the context of a span whose parent may be of any process."""
+    return otel.set_span_in_context(otel.NonRecordingSpan(_span_context(trace_id, parent_id)), Context())
+
+
+def _span_context(trace_id: int, span_id: int) -> otel.SpanContext:
+    flags = otel.TraceFlags(otel.TraceFlags.SAMPLED)
+    return otel.SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
+
+
+def _nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND * 1000
 
 
 def _caller(traceparent: str) -> tuple[SpanRef, bool] | None:
@@ -240,87 +403,3 @@ def _caller(traceparent: str) -> tuple[SpanRef, bool] | None:
         return None
     trace_id, span_id, flags = (int(it, 16) for it in found.groups())
     return SpanRef(trace_id, span_id), bool(flags & _SAMPLED)
-
-
-BOOT_PHASES = (Phase.PULLING, Phase.STARTING)
-
-
-# So many boots at once are followed; of the others only the whole is told.
-BOOTS_MAX = 10_000
-
-
-class TracedLeases:
-    """Any `InstanceLeases`, with the waits, boots and ends that they save told as spans.
-
-    Only what was saved is told, so a pass that has lost its lease tells nothing.
-    """
-
-    def __init__(self, instance_leases: InstanceLeases, tracer: Tracer, clock: Clock) -> None:
-        self._instance_leases = instance_leases
-        self._tracer = tracer
-        self._clock = clock
-        # How far those are that boot, and since when.
-        self._boots: dict[str, tuple[Phase, datetime]] = {}
-
-    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
-        leased = await self._instance_leases.acquire(instance_id, job_id)
-        if leased is not None:
-            self._tracer.about(leased.instance)
-            # guard: an instance is leased whatever is wrong with its spans
-            with contextlib.suppress(Exception):
-                self._follow_boot(leased, leased.instance)
-        return leased
-
-    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
-        saved = await self._instance_leases.save(leased, change)
-        # It is written: nothing that is wrong with a span may make it look as if it were not.
-        # guard: what is saved is saved whatever is wrong with its spans
-        with contextlib.suppress(Exception):
-            self._tell(leased.instance, change, saved)
-        return saved
-
-    def _tell(self, before: Instance, change: Change, saved: LeasedInstance) -> None:
-        if change.events or change.attempt is not None:
-            self._tracer.changed()
-        if before.status is Status.STARTING and change.instance.status is not Status.STARTING:
-            self._end_boot(before)
-        self._follow_boot(saved, saved.instance)
-        for span in spans_of_change(before, change.instance, self._clock.now()):
-            self._tracer.record(span)
-        trace_operations(self._tracer, change)
-
-    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
-        return await self._instance_leases.refresh(leased)
-
-    async def release(self, leased: LeasedInstance) -> None:
-        await self._instance_leases.release(leased)
-
-    def _follow_boot(self, leased: LeasedInstance, it: Instance) -> None:
-        """Take note of how far a boot is; a part of it that is over is told."""
-        seen = next((o for o in leased.observations if o.machine.cloud_id == it.cloud_id), None)
-        if it.status is not Status.STARTING or seen is None or seen.machine.phase not in BOOT_PHASES:
-            return
-        phase, known = seen.machine.phase, self._boots.get(it.id)
-        if known is None and len(self._boots) < BOOTS_MAX:
-            self._boots[it.id] = (phase, max(seen.changed_at, it.status_since or seen.changed_at))
-        elif known is not None and known[0] is not phase:
-            self._boots[it.id] = (phase, seen.changed_at)
-            self._tracer.record(_boot(it, known[0], known[1], seen.changed_at))
-
-    def _end_boot(self, it: Instance) -> None:
-        phase, since = self._boots.pop(it.id, (None, it.status_since))
-        if since is not None:
-            self._tracer.record(_boot(it, phase, since, self._clock.now()))
-
-
-def trace_operations(tracer: Tracer, change: Change) -> None:
-    """Tell of the operations that a saved change has ended."""
-    for it in (change, *change.also):
-        for span in spans_of_operations(it.instance, it.operations):
-            tracer.record(span)
-
-
-def _boot(it: Instance, phase: Phase | None, begun: datetime, ended: datetime) -> EndedSpan:
-    # Of a boot that an earlier process has watched, only the end is known.
-    name = "boot" if phase is None else f"boot: {phase.value}"
-    return EndedSpan(name, begun, ended, trace_of(it), is_single=True, attributes={INSTANCE_ID: it.id})

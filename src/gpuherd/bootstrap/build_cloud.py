@@ -188,21 +188,18 @@ def open_traces(settings: Settings, clock: Clock, rng: Random, ids: Ids) -> Trac
     if settings.otlp_endpoint is None:
         return Traces(NullTracer(), _nothing)
     try:
-        from gpuherd.adapters.otel_tracer import OtelTracer  # noqa: PLC0415  an extra
-        from gpuherd.adapters.tracing.otlp import OtlpExporter  # noqa: PLC0415  an extra
-        from gpuherd.adapters.tracing.otlp_encoder import OtlpEncoder  # noqa: PLC0415  an extra
-        from gpuherd.adapters.tracing.span_queue import SpanQueue  # noqa: PLC0415  an extra
+        from gpuherd.adapters.otel_tracer import OtelTracer, SpanSender, otlp_exporter  # noqa: PLC0415  an extra
     except ModuleNotFoundError as error:
         raise CannotStart(
             "GPUHERD_OTLP_ENDPOINT is set, and traces need an extra that is not installed: "
             "pip install 'gpuherd[otel]'"
         ) from error
     headers = {} if settings.otlp_headers is None else otlp_headers(settings.otlp_headers.reveal())
-    queue = SpanQueue(OtlpExporter(settings.otlp_endpoint, OtlpEncoder(ids.new("proc_")), headers))
+    sender = SpanSender(otlp_exporter(settings.otlp_endpoint, headers), ids.new("proc_"))
 
     async def close() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT_S):
-                await run_in_daemon_thread(queue.close, "gpuherd-traces")
+                await run_in_daemon_thread(sender.close, "gpuherd-traces")
 
-    return Traces(OtelTracer(queue, clock, rng, ratio=settings.trace_ratio), close)
+    return Traces(OtelTracer(sender, clock, rng, ratio=settings.trace_ratio), close)

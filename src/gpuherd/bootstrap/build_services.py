@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpuherd.adapters.otel_tracer import TracedLeases
+from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.bootstrap.build_use_cases import (
     build_advance,
     build_alarm,

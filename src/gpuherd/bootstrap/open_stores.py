@@ -15,7 +15,6 @@ from pathlib import Path
 import structlog
 from sqlalchemy import make_url
 
-from gpuherd.adapters.otel_tracer import trace_operations
 from gpuherd.adapters.prometheus_metrics import MeteredLeases, meter_status
 from gpuherd.adapters.queue.queue_manager import Repository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
@@ -54,6 +53,7 @@ from gpuherd.adapters.stores.orphan_store import SqlOrphans
 from gpuherd.adapters.stores.retention_store import SqlRetention
 from gpuherd.adapters.stores.shared_limit_store import SqlSharedLimits
 from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog, SqlOutbox, SqlWebhookEndpoints
+from gpuherd.adapters.traced_leases import trace_operations
 from gpuherd.bootstrap.background_loops import Loop
 from gpuherd.bootstrap.build_cloud import CloudLink
 from gpuherd.bootstrap.key_files import CannotStart, ProcessLock

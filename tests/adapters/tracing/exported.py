@@ -6,13 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 
-from gpuherd.adapters.otel_tracer import OtelTracer
-from gpuherd.adapters.tracing.otlp_encoder import OtlpEncoder
-from gpuherd.adapters.tracing.queued_span import QueuedSpan, SpanRef
-from gpuherd.adapters.tracing.span_queue import SpanQueue
+from gpuherd.adapters.otel_tracer import OtelTracer, SpanRef, SpanSender
 from gpuherd.domain.trace_spans import Attribute, trace_id_of
 from gpuherd.ports.clock_port import Clock
 
@@ -25,7 +23,7 @@ class ExportedSpan:
     trace_id: int
     span_id: int
     parent_id: int | None
-    kind: int
+    kind: SpanKind
     start_time: int
     end_time: int
     failed: bool
@@ -33,62 +31,43 @@ class ExportedSpan:
     links: list[SpanRef]
 
 
-class BytesExporter:
-    """An exporter that is always there."""
-
-    def __init__(self, encoder: OtlpEncoder) -> None:
-        self._encoder = encoder
-        self.got: list[bytes] = []
-
-    def export(self, spans: Sequence[QueuedSpan]) -> int:
-        body, count = self._encoder.encode(spans)
-        self.got.append(body)
-        return count
-
-    def close(self) -> None: ...
-
-
 class TracingProcess:
     """What one process exports."""
 
     def __init__(self, clock: Clock, *, seed: int = 1, ratio: float = 1.0) -> None:
-        self._exporter = BytesExporter(OtlpEncoder(f"proc_{seed}"))
-        self._queue = SpanQueue(self._exporter)
-        self.tracer = OtelTracer(self._queue, clock, random.Random(f"spans {seed}"), ratio=ratio)
+        self._exporter = InMemorySpanExporter()
+        self.sender = SpanSender(self._exporter, f"proc_{seed}")
+        self.tracer = OtelTracer(self.sender, clock, random.Random(f"spans {seed}"), ratio=ratio)
 
     def spans(self, subject: str | None = None) -> Sequence[ExportedSpan]:
         """Return what was exported so far, of one trace if its subject is named."""
-        self._queue.flush()
-        found = [span for body in self._exporter.got for span in read(body)]
+        self.sender.flush()
+        found = [_read(it) for it in self._exporter.get_finished_spans()]
         return [it for it in found if subject is None or it.trace_id == trace_id_of(subject)]
 
     def exported(self) -> bytes:
-        """Return all bytes that were exported so far."""
-        self._queue.flush()
-        return b"".join(self._exporter.got)
+        """Return all that was exported so far, as bytes."""
+        self.sender.flush()
+        return "".join(it.to_json() for it in self._exporter.get_finished_spans()).encode()
 
     def close(self) -> None:
-        self._queue.close()
+        self.sender.close()
 
 
-def read(body: bytes) -> list[ExportedSpan]:
-    """Return the spans of a request."""
-    request = ExportTraceServiceRequest.FromString(body)
-    return [_read(it) for resource in request.resource_spans for it in resource.scope_spans[0].spans]
-
-
-def _read(it: Span) -> ExportedSpan:
+def _read(it: ReadableSpan) -> ExportedSpan:
+    own = it.get_span_context()
+    assert own is not None and it.start_time is not None and it.end_time is not None
     return ExportedSpan(
         it.name,
-        int.from_bytes(it.trace_id),
-        int.from_bytes(it.span_id),
-        int.from_bytes(it.parent_span_id) or None,
+        own.trace_id,
+        own.span_id,
+        None if it.parent is None else it.parent.span_id,
         it.kind,
-        it.start_time_unix_nano,
-        it.end_time_unix_nano,
-        it.status.code == Status.STATUS_CODE_ERROR,
-        {a.key: getattr(a.value, a.value.WhichOneof("value") or "") for a in it.attributes},
-        [SpanRef(int.from_bytes(link.trace_id), int.from_bytes(link.span_id)) for link in it.links],
+        it.start_time,
+        it.end_time,
+        it.status.status_code is StatusCode.ERROR,
+        dict(it.attributes or {}),  # type: ignore[arg-type]
+        [SpanRef(link.context.trace_id, link.context.span_id) for link in it.links],
     )
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gpuherd.adapters import otel_tracer
-from gpuherd.adapters.otel_tracer import PARTS_MAX, STEPS
+from gpuherd.adapters.otel_tracer import (
+    BATCH_MAX,
+    PARTS_MAX,
+    QUEUE_MAX,
+    STEPS,
+    OtelTracer,
+    SpanSender,
+)
 from gpuherd.domain.trace_spans import EndedSpan, Trace
-from gpuherd.ports.telemetry_port import DROPPED
+from gpuherd.ports.telemetry_port import DROPPED, SENT
 from tests.adapters.tracing.exported import TracingProcess, names, one
 from tests.support.builders import an_instance
 from tests.support.fake_clock import FakeClock
@@ -75,7 +87,7 @@ def test_a_request_stays_in_the_trace_of_its_caller_whatever_it_is_about(traces:
     ("broken", "use"),
     [
         ("trace_of", lambda tracer: tracer.about(an_instance())),
-        ("QueuedSpan", lambda tracer: tracer.record(_ended(Trace("inst_1")))),
+        ("_nanoseconds", lambda tracer: tracer.record(_ended(Trace("inst_1")))),
         ("place_in", lambda tracer: tracer.record(_ended(Trace(None, "inst_1")))),
     ],
 )
@@ -89,6 +101,42 @@ def test_what_fails_in_a_tracer_is_counted_and_reaches_nobody(
     with traces.tracer.turn("turn"):
         use(traces.tracer)
     assert traces.tracer.counts()[DROPPED] == 1 and traces.spans() == []
+
+
+class StuckExporter(InMemorySpanExporter):
+    """Takes no span until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        assert self.released.wait(30)
+        return super().export(spans)
+
+
+@pytest.mark.proves("T2")
+def test_spans_that_no_collector_takes_fill_no_memory_and_delay_no_work(clock: FakeClock) -> None:
+    exporter = StuckExporter()
+    sender = SpanSender(exporter, "proc_1")
+    tracer = OtelTracer(sender, clock, random.Random(1))
+    for _ in range(2 * QUEUE_MAX):
+        tracer.record(_ended(Trace("inst_1")))
+    exporter.released.set()
+    sender.close()
+    assert 0 < len(exporter.get_finished_spans()) <= QUEUE_MAX + BATCH_MAX
+    assert sender.counts()[SENT] == len(exporter.get_finished_spans())
+
+
+@pytest.mark.proves("T2")
+def test_spans_that_the_collector_refuses_are_counted(clock: FakeClock) -> None:
+    exporter = InMemorySpanExporter()
+    exporter.shutdown()
+    sender = SpanSender(exporter, "proc_1")
+    OtelTracer(sender, clock, random.Random(1)).record(_ended(Trace("inst_1")))
+    sender.flush()
+    assert sender.counts() == {SENT: 0, DROPPED: 1}
+    sender.close()
 
 
 def _ended(trace: Trace) -> EndedSpan:

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.adapters import otel_tracer
-from gpuherd.adapters import otel_tracer as traced_leases
+from gpuherd.adapters import otel_tracer, traced_leases
 from gpuherd.adapters.otel_tracer import STEPS
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Status
@@ -163,7 +162,7 @@ async def test_a_tracer_that_fails_takes_nothing_with_it(
     def fail(*_: object, **__: object) -> None:
         raise ValueError(CANARY)
 
-    monkeypatch.setattr(otel_tracer, "QueuedSpan", fail)
+    monkeypatch.setattr(otel_tracer.SpanSender, "send", fail)
     monkeypatch.setattr(traced_leases, "_boot", fail)
     it = await herd.settle(await herd.launch(webhook_url="https://example.com/hook"))
     assert it.usable and len(herd.world.machines) == 1

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import opentelemetry.trace
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from gpuherd.bootstrap.service_lifecycle import build_application
 from tests.adapters.tracing.exported import TracingProcess, names, one
@@ -54,7 +54,7 @@ async def test_a_read_is_a_span_only_if_its_caller_keeps_a_trace(
     assert (
         span.name == "GET /api/instances/{id_or_name}" and span.attributes["http.response.status_code"] == 404
     )
-    assert (span.trace_id, span.parent_id, span.kind) == (TRACE, SPAN, Span.SPAN_KIND_SERVER)
+    assert (span.trace_id, span.parent_id, span.kind) == (TRACE, SPAN, SpanKind.SERVER)
 
 
 @pytest.mark.parametrize(("flags", "spans"), [("01", 2), ("00", 1)])

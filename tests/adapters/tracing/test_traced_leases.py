@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.adapters import otel_tracer
-from gpuherd.adapters.otel_tracer import TracedLeases
+from gpuherd.adapters import traced_leases
+from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance.instance import Status
 from gpuherd.ports.instance_port import Change, LeasedInstance
@@ -50,7 +50,7 @@ async def test_what_is_saved_is_saved_whatever_is_wrong_with_its_spans(
 
     traces, inner = TracingProcess(clock), Leases()
     leases = TracedLeases(inner, traces.tracer, clock)
-    monkeypatch.setattr(otel_tracer, broken, fail)
+    monkeypatch.setattr(traced_leases, broken, fail)
     leased = await leases.acquire(BOOTING.id, None)
     assert leased is not None
     assert (await leases.save(leased, Change(READY))).instance == READY

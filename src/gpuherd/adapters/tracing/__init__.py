@@ -1,1 +1,0 @@
-"""Traces for OpenTelemetry. What has `otlp` in its name needs the extra."""
