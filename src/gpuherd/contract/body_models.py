@@ -78,7 +78,7 @@ class NotNull:
 
 
 def has_control_characters(text: str) -> bool:
-    """Tell whether a text would do something to a terminal, or cannot be shown on one line."""
+    """Return True if a text would do something to a terminal, or cannot be shown on one line."""
     return _CONTROL.search(text) is not None
 
 

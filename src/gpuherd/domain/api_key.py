@@ -143,7 +143,7 @@ class Caller:
         return None if self.sees_all else self.key_id
 
     def may_see(self, owner: str) -> bool:
-        """Tell whether this caller may know of something that belongs to `owner`."""
+        """Return True if this caller may know of something that belongs to `owner`."""
         return self.sees_all or owner == self.key_id
 
     def audit_record(

@@ -50,7 +50,7 @@ class AuditAnchor:
     hash: str
 
     def is_told_by(self, entry: AuditEntry) -> bool:
-        """Tell whether this entry records that the log was pruned up to here."""
+        """Return True if this entry records that the log was pruned up to here."""
         said = entry.audit_record
         return (said.action, said.target, said.after) == (PRUNE_ACTION, str(self.n), self.hash)
 

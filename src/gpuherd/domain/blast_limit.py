@@ -111,7 +111,7 @@ class IdleSpell:
         return cls(**doc)
 
     def counts(self, now_s: float, *, is_braked: bool) -> bool:
-        """Tell whether it still says something about others.
+        """Return True if it still says something about others.
 
         While others are held, one that was ended goes on counting: else they would follow it two by two.
         """

@@ -110,7 +110,7 @@ class EgressPolicy:
         return cls(tuple(_read_network(entry.strip()) for entry in text.split(",") if entry.strip()))
 
     def opens(self, address: Address) -> bool:
-        """Tell whether the operator listed a network that holds `address`."""
+        """Return True if the operator listed a network that holds `address`."""
         return any(address in network for network in self.allow)
 
 

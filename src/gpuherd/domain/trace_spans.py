@@ -104,7 +104,7 @@ def trace_of(it: Instance) -> Trace:
 
 
 def is_renting(it: Instance) -> bool:
-    """Tell whether it was never usable so far, and still may be."""
+    """Return True if it was never usable so far, and still may be."""
     return it.ready_at is None and it.last_error is None and it.status is not Status.DELETED
 
 

@@ -288,14 +288,14 @@ class RouteTable:
 
 
 def is_page(path: str, wants_html: bool) -> bool:
-    """Tell whether a path is the dashboard's to answer: its own, and for browsers whatever is nobody's."""
+    """Return True if a path is the dashboard's to answer: its own, and for browsers whatever is nobody's."""
     if path.startswith("/api/") or path in _NON_PAGE_PATHS:
         return False
     return wants_html or path.lstrip("/").split("/", 1)[0] in _PAGE_ROOTS
 
 
 def is_public_page(method: str, path: str) -> bool:
-    """Tell whether a page is for everybody."""
+    """Return True if a page is for everybody."""
     method = "GET" if method == "HEAD" else method
     if path.startswith(STATIC_PREFIX):
         return method == "GET"

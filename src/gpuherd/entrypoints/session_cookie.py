@@ -40,7 +40,7 @@ def cookie_of(scope: Scope) -> str:
 
 
 def wants_html(scope: Scope) -> bool:
-    """Tell whether the client wants HTML; at `/` also one whose Accept header says nothing."""
+    """Return True if the client wants HTML; at `/` also one whose Accept header says nothing."""
     accepted = single_header(scope, b"accept")
     return (
         b"text/html" in accepted
@@ -50,7 +50,7 @@ def wants_html(scope: Scope) -> bool:
 
 
 def is_refresh(scope: Scope) -> bool:
-    """Tell whether a page that is open already asks for its newest state."""
+    """Return True if a page that is open already asks for its newest state."""
     return single_header(scope, b"hx-request") == b"true"
 
 

@@ -25,7 +25,7 @@ class IdempotencyClaim:
     earlier: tuple[str, ...] = ()
 
     def is_for(self, fingerprint: str) -> bool:
-        """Tell whether this is the request that was remembered so."""
+        """Return True if this is the request that was remembered so."""
         return fingerprint == self.fingerprint or fingerprint in self.earlier
 
 
@@ -45,7 +45,7 @@ class Sealer(Protocol):
         ...
 
     def is_current(self, sealed: str) -> bool:
-        """Tell whether the key that seals now has sealed it."""
+        """Return True if the key that seals now has sealed it."""
         ...
 
     def digests(self, text: str) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class RevokedSessions(Protocol):
         ...
 
     async def has(self, session_id: str) -> bool:
-        """Tell whether it is over; `StoreUnavailable` where nobody can tell."""
+        """Return True if it is over; `StoreUnavailable` where nobody can tell."""
         ...
 
 

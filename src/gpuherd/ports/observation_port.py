@@ -52,7 +52,7 @@ class Observations(Protocol):
         ...
 
     async def any_unsettled(self) -> bool:
-        """Tell whether some instance is not settled, and has a machine or may have one."""
+        """Return True if some instance is not settled, and has a machine or may have one."""
         ...
 
     async def last_list(self) -> ListRecord | None:
@@ -68,7 +68,7 @@ class Observations(Protocol):
         ...
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
-        """Tell whether one of these is known: seen before, or an instance's, or with the tag of a call."""
+        """Return True if one of these is known: seen before, or an instance's, or with the tag of a call."""
         ...
 
     async def bound_to(self, cloud_ids: Sequence[str]) -> Bound:

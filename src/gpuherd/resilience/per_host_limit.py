@@ -136,7 +136,7 @@ class HostGate:
         return max(_PACE_MIN_S, max(host.call_s, now - host.full_since) / self._per_host)
 
     def _is_free_soon(self, host: _Host) -> bool:
-        """Tell whether the host has no seat now, but one in a moment."""
+        """Return True if the host has no seat now, but one in a moment."""
         now = self._clock.monotonic()
         if now < host.ejected_until or host.in_flight < self._seats(host) or len(host.line) >= LINE_MAX:
             return False

@@ -53,7 +53,7 @@ class NovitaReply:
 
     @property
     def is_garbage(self) -> bool:
-        """Tell whether something came that Novita would not have said."""
+        """Return True if something came that Novita would not have said."""
         return self.body is None and not self.is_empty
 
 

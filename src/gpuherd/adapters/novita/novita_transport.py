@@ -299,7 +299,7 @@ def _circuit_open(retry_after_s: float) -> CircuitOpen:
 
 
 def _counts_as_failure(reply: NovitaReply) -> bool:
-    """Tell whether a reply is a sign that the other side is unwell; a clear no is a sign of health."""
+    """Return True if a reply is a sign that the other side is unwell; a clear no is a sign of health."""
     if 400 <= reply.status < 500:
         return reply.status == 408
     return not reply.is_success or reply.is_garbage

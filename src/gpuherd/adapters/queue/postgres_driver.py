@@ -58,7 +58,7 @@ class PoolDriver(AsyncpgPoolDriver):
         self.wake_pending = False
 
     def should_deliver(self, payload: str | bytes | bytearray) -> bool:
-        """Tell whether a notification is worth passing on: one that is unanswered is enough, whatever it is.
+        """Return True if a notification is worth passing on.
 
         While a manager has no room it answers nothing, and would have a thousand of them to answer then.
         """

@@ -312,7 +312,7 @@ def _skip_event_numbers(driver: Any) -> None:
 
 
 def has_timeline(info: Any) -> bool:
-    """Tell whether the server of a connection, by its `info`, can name its timeline."""
+    """Return True if the server of a connection, by its `info`, can name its timeline."""
     return bool(info.get(_HAS_TIMELINE))
 
 
@@ -400,7 +400,7 @@ class CommitOutcome(Enum):
 
 
 def is_lost(error: DBAPIError) -> bool:
-    """Tell whether the answer to a commit is missing. Any other error is an answer: it was refused."""
+    """Return True if the answer to a commit is missing. Any other error is an answer: it was refused."""
     return error.connection_invalidated or (sqlstate_of(error) or "57")[:2] in ("57", "08")
 
 

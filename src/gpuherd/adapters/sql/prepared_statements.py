@@ -244,7 +244,7 @@ class PreparedInsert:
 
 
 def can_defer(connection: sa.Connection) -> bool:
-    """Tell whether rows can be inserted later on this connection.
+    """Return True if rows can be inserted later on this connection.
 
     Not behind a savepoint: whoever set it wants to know at once what fails.
     """

@@ -154,7 +154,7 @@ def as_unavailable(error: Exception) -> Exception:
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether nothing was done and the very same work may go well in a moment."""
+    """Return True if nothing was done and the very same work may go well in a moment."""
     # Not a lock that was waited for in vain: the writer cannot stand still for that long twice.
     return isinstance(error, DBAPIError) and (
         error.connection_invalidated or sqlstate_of(error) in (DEADLOCK, SERIALIZATION_FAILURE)
@@ -162,7 +162,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def breaks_connection(error: Exception) -> bool:
-    """Tell whether the connection, and not only this one piece of work, is in trouble."""
+    """Return True if the connection, and not only this one piece of work, is in trouble."""
     # Locks, deadlocks, a full disk, a lost connection: all of these may spare the work when it runs alone.
     return isinstance(error, OperationalError) or (
         isinstance(error, DBAPIError) and error.connection_invalidated

@@ -165,7 +165,7 @@ def unbind_cloud(database: Database) -> CloudIdentity | None:
 
 
 def has_live_replicas(database: Database, seen_since: datetime) -> bool:
-    """Tell whether some process has said since then that it uses the database."""
+    """Return True if some process has said since then that it uses the database."""
     return database.write_now(lambda c: _has_replicas(c, seen_since))
 
 
@@ -210,7 +210,7 @@ def _has_order() -> sa.ColumnElement[bool]:
 
 
 def _holds_records(connection: sa.Connection) -> bool:
-    """Tell whether anything is written down that is true of one cloud only."""
+    """Return True if anything is written down that is true of one cloud only."""
     query = sa.select(
         sa.or_(sa.exists().select_from(instance), sa.exists().select_from(attempt), _has_order())
     )
@@ -222,7 +222,7 @@ def _has_replicas(connection: sa.Connection, seen_since: datetime) -> bool:
 
 
 def _depends_on_account(connection: sa.Connection) -> bool:
-    """Tell whether something would be lost, rented or removed by mistake on the account of somebody else."""
+    """Return True if something would be lost."""
     ended = [it.value for it in TERMINAL_STATUSES]
     unfinished = sa.exists().where(sa.or_(instance.c.status.not_in(ended), sa.not_(instance.c.settled)))
     # A failed one may have kept its machine.

@@ -358,7 +358,7 @@ def raise_priority(connection: sa.Connection, jobs: Sequence[NewJob]) -> None:
 
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
-    """Tell whether the job was woken since its run began, and let nobody wake it until we are done."""
+    """Return True if the job was woken since its run began, and let nobody wake it until we are done."""
     return bool(_IS_WOKEN.scalar(connection, {"its_id": job_id}))
 
 

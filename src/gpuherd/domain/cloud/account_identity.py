@@ -47,7 +47,7 @@ class CloudClaim(StrEnum):
 
 
 def judge_claim(stored: CloudIdentity | None, asked: CloudIdentity, *, holds_records: bool) -> CloudClaim:
-    """Tell whether a database may be used with the cloud `asked`."""
+    """Return True if a database may be used with the cloud `asked`."""
     if stored == asked:
         return CloudClaim.MATCHES
     if stored is None or not holds_records:

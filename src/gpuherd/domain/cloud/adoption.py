@@ -43,7 +43,7 @@ def check_adoptable(orphan: Orphan) -> None:
 
 
 def can_rebind(it: Instance, cloud_id: str) -> bool:
-    """Tell whether the instance that a machine's tag names may have that machine."""
+    """Return True if the instance that a machine's tag names may have that machine."""
     return it.status not in _ENDED_STATUSES and it.cloud_id in (None, cloud_id)
 
 

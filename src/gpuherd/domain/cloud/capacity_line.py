@@ -99,7 +99,7 @@ Takes = Callable[[Waiter], Collection[OfferKey]]
 
 
 def is_in_line(it: Instance) -> bool:
-    """Tell whether an instance waits for its turn; one whose last call has an unknown outcome does not."""
+    """Return True if an instance waits for its turn; one whose last call has an unknown outcome does not."""
     return it.line_since is not None and it.waiting_for is not None and wants_machine(it)
 
 

@@ -146,17 +146,17 @@ def with_notice(lengths_s: Sequence[float], length: timedelta) -> Sequence[float
 
 
 def is_reclaim_withdrawn(machine: Machine | None) -> bool:
-    """Tell whether a machine runs and nothing is said of a reclaim; it means something after a notice."""
+    """Return True if a machine runs and nothing is said of a reclaim; it means something after a notice."""
     return machine is not None and machine.phase is Phase.RUNNING and not _is_marked(machine)
 
 
 def is_reclaim_announced(machine: Machine | None) -> bool:
-    """Tell whether a machine that still runs is about to be taken back."""
+    """Return True if a machine that still runs is about to be taken back."""
     return machine is not None and machine.phase is Phase.RUNNING and _is_marked(machine)
 
 
 def was_reclaimed(machine: Machine | None) -> bool:
-    """Tell whether a machine stopped because the cloud took it back, and not on request."""
+    """Return True if a machine stopped because the cloud took it back, and not on request."""
     return machine is not None and machine.phase is Phase.STOPPED and _is_marked(machine)
 
 

@@ -45,7 +45,7 @@ class VolumeIntent:
     sent_at: datetime
 
     def is_for(self, order: VolumeOrder) -> bool:
-        """Tell whether this create asked for the same."""
+        """Return True if this create asked for the same."""
         return (self.cluster_id, self.size_gb) == (order.cluster_id, order.size_gb)
 
     def to_text(self) -> str:

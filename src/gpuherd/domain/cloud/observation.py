@@ -120,7 +120,7 @@ def judge_witness(candidates: Iterable[str], listed: Iterable[str]) -> Witness:
 def is_proven_not_created(
     sent_at: datetime, lists: Sequence[ListRecord], now: datetime, settling: SettlingPolicy
 ) -> bool:
-    """Tell whether a create of unknown outcome may be given up, from the lists made since (oldest first).
+    """Return True if a create of unknown outcome may be given up, from the lists made since (oldest first).
 
     It needs the settling time and three clean lists in a row, some distance apart, all with the same worth:
     lists without a witness say less, so they need five times as long, and the count starts anew when a
@@ -170,7 +170,7 @@ def is_proven_absent(
     lists: Sequence[ListRecord],
     settling: SettlingPolicy,
 ) -> bool:
-    """Tell whether a machine that we know by its id is proven to be gone.
+    """Return True if a machine that we know by its id is proven to be gone.
 
     One that was listed must be missing from two believable lists some time apart. One that was never listed
     can only be missed after its removal was asked for (`asked_at`, and the lists made since).

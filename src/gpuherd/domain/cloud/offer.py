@@ -39,7 +39,7 @@ class Region:
     gpu_names: tuple[str, ...] = ()
 
     def is_called(self, word: str) -> bool:
-        """Tell whether `word` names this region."""
+        """Return True if `word` names this region."""
         return word.strip().casefold() in (
             self.code.casefold(),
             self.label.casefold(),

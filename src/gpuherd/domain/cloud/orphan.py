@@ -213,13 +213,13 @@ def judge_machine(
 
 
 def _is_of_other_instance(machine: Machine, holder: Instance) -> bool:
-    """Tell whether the cloud has given the id of the machine that an instance lost to another one's."""
+    """Return True if the cloud has given the id of the machine that an instance lost to another one's."""
     tag = owner_tag(machine)
     return was_machine_proven_gone(holder) and tag is not None and tag.instance_key != holder.key
 
 
 def _is_made_later(machine: Machine, holder: Instance, bound: Attempt | None) -> bool:
-    """Tell whether a machine is surely not the one that the instance of its id has lost.
+    """Return True if a machine is surely not the one that the instance of its id has lost.
 
     One that was adopted carries the tag of another from the beginning, and may have come back.
     """
@@ -271,7 +271,7 @@ def machine_claimed_error(cloud_id: str, instance_id: str) -> Conflict:
 
 
 def is_confirmed(judged_at: datetime, seen_at: datetime, settling: SettlingPolicy) -> bool:
-    """Tell whether a list that showed the machine at `seen_at` is the second sighting that counts."""
+    """Return True if a list that showed the machine at `seen_at` is the second sighting that counts."""
     # guard: two sightings of a surplus machine
     return seen_at - judged_at >= settling.second_observation
 
@@ -293,12 +293,12 @@ def brake(due: int, lately: int, instances: int) -> str | None:
 
 
 def is_fulfilled(it: Orphan) -> bool:
-    """Tell whether nothing is left to do for the order: a stopped machine need not stay stopped for ever."""
+    """Return True if nothing is left to do for the order."""
     return it.order is OrphanOrder.STOP and it.machine.phase in (Phase.STOPPED, Phase.FROZEN)
 
 
 def is_due(it: Orphan, now: datetime) -> bool:
-    """Tell whether the cloud shall be asked now to carry the order out."""
+    """Return True if the cloud shall be asked now to carry the order out."""
     phase = it.machine.phase
     if it.order is None or phase in LEAVING_PHASES:
         return False
@@ -341,7 +341,7 @@ def without_order(it: Orphan) -> Orphan:
 def is_made_by_another(
     machine: Machine, attempts: Iterable[Attempt], installation: str, since: datetime
 ) -> bool:
-    """Tell whether a machine carries our id, was made after `since`, and by none of our calls.
+    """Return True if a machine carries our id, was made after `since`, and by none of our calls.
 
     `attempts` are those of the instance that its tag names, read after the list that showed the machine. What
     was made earlier proves nothing: it may be of a life of this database that an old copy has replaced.

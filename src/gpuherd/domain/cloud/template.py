@@ -266,7 +266,7 @@ class PrewarmOrder:
         return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
     def is_done_by(self, task: Prewarm) -> bool:
-        """Tell whether this task pulls the same to the same place."""
+        """Return True if this task pulls the same to the same place."""
         ids = {it.product_id for it in self.products}
         same_place = (self.image, self.cluster_id) == (task.image, task.cluster_id)
         return same_place and ids == {it.product_id for it in task.products}

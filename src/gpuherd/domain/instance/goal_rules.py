@@ -149,7 +149,7 @@ def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
 
 
 def can_stop(instance: Instance) -> bool:
-    """Tell whether a stop is accepted."""
+    """Return True if a stop is accepted."""
     if instance.cloud_id is None:
         return False
     # A start that failed has left its machine as it is, and it may cost money.

@@ -111,7 +111,7 @@ class HealthCategory(StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """Tell whether time alone may cure it.
+        """Return True if time alone may cure it.
 
         A program that boots refuses, resets, redirects and answers 401 or 404 before its routes are there;
         names, certificates and port mappings come late too. Only an address that we refuse stays refused.
@@ -306,7 +306,7 @@ def _unexpected_status(status: int) -> tuple[HealthCategory, str]:
 
 
 def speaks_http(port: PortMapping) -> bool:
-    """Tell whether the port is asked over HTTP, and not merely connected to."""
+    """Return True if the port is asked over HTTP, and not merely connected to."""
     return port.type.lower() in ("http", "https")
 
 

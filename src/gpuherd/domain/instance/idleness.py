@@ -147,7 +147,7 @@ class UseWatch:
         return max(filter(None, (self.busy_at, self.quiet_until)), default=None)
 
     def is_verdict_fresh(self, now: datetime) -> bool:
-        """Tell whether the last look is so young that it still tells how things are."""
+        """Return True if the last look is so young that it still tells how things are."""
         # Both ways: after a wall clock that stepped back, it seems to lie in the future.
         return abs(now - self.looked_at) <= VERDICT_FRESH
 
@@ -204,7 +204,7 @@ def latest_cloud_time(known: CloudTime | None, reached: datetime, uptime_s: floa
 
 
 def are_late(samples: Sequence[Utilization], cloud_time: CloudTime | None, uptime_s: float) -> bool:
-    """Tell whether the newest of these samples is too old by the cloud's own clock."""
+    """Return True if the newest of these samples is too old by the cloud's own clock."""
     if cloud_time is None or not samples:
         return False
     # guard: metrics that are late by the cloud's own clock tell nothing
@@ -293,7 +293,7 @@ def after_answer(rule: Idleness, watch: UseWatch | None, answer: AppAnswer, now:
 
 
 def must_read_samples(rule: Idleness, watch: UseWatch | None, now: datetime) -> bool:
-    """Tell whether the metrics matter yet: they cost a call, and the application is asked for nothing."""
+    """Return True if the metrics matter yet: they cost a call, and the application is asked for nothing."""
     if rule.activity is None:
         return True
     if (

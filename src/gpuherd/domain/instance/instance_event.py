@@ -207,5 +207,5 @@ class Event:
 
 
 def goes_to_instance_webhook(event: Event, instance: Instance) -> bool:
-    """Tell whether this event goes out as a webhook."""
+    """Return True if this event goes out as a webhook."""
     return instance.webhook_url is not None and event.type in WEBHOOK_TYPES

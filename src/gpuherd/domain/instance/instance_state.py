@@ -39,7 +39,7 @@ def has_other_ports(instance: Instance, machine: Machine) -> bool:
 
 
 def awaits_health(instance: Instance) -> bool:
-    """Tell whether the application is being asked whether it is up."""
+    """Return True if the application is being asked whether it is up."""
     return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
 
 
@@ -64,7 +64,7 @@ def given_up_at(instance: Instance) -> datetime:
 
 
 def is_coming_up(instance: Instance) -> bool:
-    """Tell whether it is waited for, so that a deadline runs."""
+    """Return True if it is waited for, so that a deadline runs."""
     resting = instance.usable or instance.status in (*TERMINAL_STATUSES, Status.EXITED, Status.MIGRATING)
     return instance.goal is Goal.RUNNING and not resting and not was_started_externally(instance)
 
@@ -80,7 +80,7 @@ def settled_health(instance: Instance, now: datetime) -> Health | None:
 
 
 def is_starting_again(instance: Instance) -> bool:
-    """Tell whether this is a start or restart of what was up, and not the first boot."""
+    """Return True if this is a start or restart of what was up, and not the first boot."""
     operation = instance.operation
     return operation is not None and operation.is_running and operation.kind in BRINGING_UP
 
@@ -92,49 +92,49 @@ def start_waits_until(instance: Instance) -> datetime:
 
 
 def is_restarting(instance: Instance) -> bool:
-    """Tell whether a restart is under way that has not led to a new run yet."""
+    """Return True if a restart is under way that has not led to a new run yet."""
     operation = instance.operation
     under_way = operation is not None and operation.is_running and operation.kind is OperationKind.RESTART
     return under_way and instance.status is Status.STARTING
 
 
 def was_started_externally(instance: Instance) -> bool:
-    """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
+    """Return True if what comes up again was started or moved past us: the deadline is of an earlier boot."""
     came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
     return bool(came_up_once) and not is_starting_again(instance)
 
 
 def must_release(instance: Instance) -> bool:
-    """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
+    """Return True if a failed instance gives its machine back: only one that was never of use to anybody."""
     first_boot = instance.stopped_at is None and not is_starting_again(instance)
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
 def wants_machine(it: Instance) -> bool:
-    """Tell whether an instance has no machine, and is to rent one."""
+    """Return True if an instance has no machine, and is to rent one."""
     return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
 
 
 def has_given_up_machine(it: Instance) -> bool:
-    """Tell whether an instance does not count on its machine any more."""
+    """Return True if an instance does not count on its machine any more."""
     # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
     released = it.status is Status.FAILED and must_release(it) and not it.releasing
     return it.status is Status.DELETED or released
 
 
 def keeps_machine(it: Instance) -> bool:
-    """Tell whether an instance has failed and its machine was not given back, so that it may cost money."""
+    """Return True if an instance has failed and its machine was not given back, so that it may cost money."""
     return it.status is Status.FAILED and it.cloud_id is not None and not was_machine_proven_gone(it)
 
 
 def was_machine_proven_gone(it: Instance) -> bool:
-    """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
+    """Return True if the machine of an instance was proven to be gone."""
     vanished = it.last_error is not None and it.last_error.code == VANISHED
     return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
 
 
 def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
-    """Tell whether the cloud has given the id of an instance's machine to one of another call of ours.
+    """Return True if the cloud has given the id of an instance's machine to one of another call of ours.
 
     Its tag is of this installation and not of the call that made the instance's own. Where its environment
     says the same as its name, that is all: people rename machines, but not what is inside. Else it must have
@@ -152,7 +152,7 @@ def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> 
 
 
 def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
-    """Tell whether a machine was made after the one that an instance has, by the cloud's clock."""
+    """Return True if a machine was made after the one that an instance has, by the cloud's clock."""
     # guard: the cloud's own clock decides which machine of an id is the later
     made_by = it.machine_made_at or bound.closed_at
     # guard: a machine of another name and the same age is ours, renamed
@@ -160,7 +160,7 @@ def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
 
 
 def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
-    """Tell whether the cloud was not asked yet, or so long ago that it must be asked again."""
+    """Return True if the cloud was not asked yet, or so long ago that it must be asked again."""
     # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
     return instance.asked_at is None or abs(now - instance.asked_at) >= patience
 
@@ -225,7 +225,7 @@ def usable_since(it: Instance) -> datetime | None:
 
 
 def may_end(it: Instance) -> bool:
-    """Tell whether there is something left to end: what is being removed ends by itself."""
+    """Return True if there is something left to end: what is being removed ends by itself."""
     if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
         return False
     if it.status is Status.FAILED:
@@ -249,7 +249,7 @@ def _situation(it: Instance) -> Situation:
 
 
 def can_be_stopped(it: Instance) -> bool:
-    """Tell whether an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
+    """Return True if an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
     has_come_up = it.ready_at is not None or it.stopped_at is not None
     is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
     return goal_rules.can_stop(it) and (has_come_up or is_up)
@@ -264,7 +264,7 @@ class WaitFor(StrEnum):
 
 
 def wait_result(instance: Instance, what: WaitFor) -> bool | None:
-    """Tell whether `what` is reached; False when it will not come without a new order, None while it may."""
+    """Return True if `what` is reached; False when it will not come without a new order."""
     match what:
         case WaitFor.READY:
             return True if instance.usable else _unless(_stays_unusable(instance))

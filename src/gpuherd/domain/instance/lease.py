@@ -147,7 +147,7 @@ class LeaseTerm:
         return replace(self, ends_at=self.ends_at + by, warn_at=self.warn_at + by, set_at=now)
 
     def is_over(self, now: datetime) -> bool:
-        """Tell whether it has ended; where there was nothing to end any more, nobody has noted it."""
+        """Return True if it has ended; where there was nothing to end any more, nobody has noted it."""
         return self.ended or now >= self.ends_at
 
     def as_doc(self) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _follow(instance: Instance, observation: Observation) -> Step:
 
 
 def _was_moved(instance: Instance, observation: Observation) -> bool:
-    """Tell whether the machine was moved between two looks: its ports have changed."""
+    """Return True if the machine was moved between two looks: its ports have changed."""
     if observation.machine is None or not has_other_ports(instance, observation.machine):
         return False
     # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
@@ -290,13 +290,13 @@ def _remove(instance: Instance, observation: Observation, now: datetime) -> Step
 
 
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
-    """Tell whether a first boot has failed, or takes longer than it may."""
+    """Return True if a first boot has failed, or takes longer than it may."""
     failed = observation.machine is not None and bool(observation.machine.error)
     return instance.ready_at is None and instance.stopped_at is None and (failed or now >= instance.deadline)
 
 
 def _asked_before(instance: Instance, now: datetime) -> bool:
-    """Tell whether the last request to the cloud was made before the present operation was accepted."""
+    """Return True if the last request to the cloud was made before the present operation was accepted."""
     operation = instance.operation
     if operation is None or instance.asked_at is None:
         return False
@@ -383,7 +383,7 @@ def restart_step(instance: Instance, observation: Observation, now: datetime) ->
 
 
 def shows_restart(instance: Instance, machine: Machine) -> bool:
-    """Tell whether a machine that ran, and was asked to restart, shows that it does or did."""
+    """Return True if a machine that ran, and was asked to restart, shows that it does or did."""
     if machine.phase is Phase.RUNNING:
         return has_other_ports(instance, machine)
     return machine.phase in BOOTING or machine.phase in (Phase.STOPPING, Phase.STOPPED)

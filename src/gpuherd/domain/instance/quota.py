@@ -38,7 +38,7 @@ def usage_of(instance: Instance) -> Usage:
 
 
 def holds_gpus(instance: Instance) -> bool:
-    """Tell whether a machine runs for it, may run, or soon will."""
+    """Return True if a machine runs for it, may run, or soon will."""
     match instance.status:
         case Status.DELETED | Status.EXITED:
             return False
@@ -50,7 +50,7 @@ def holds_gpus(instance: Instance) -> bool:
 
 
 def _runs_by_meter(instance: Instance) -> bool:
-    """Tell whether more than its disk is paid for: nobody looks after the machine of a failed instance."""
+    """Return True if more than its disk is paid for: nobody looks after the machine of a failed instance."""
     cost = instance.cost
     return cost.at is None or cost.rate * NANO_USD > instance.disk_hourly_usd
 

@@ -218,17 +218,17 @@ RECLAIMED = "SPOT_RECLAIMED"
 
 
 def may_be_replaced(it: Instance) -> bool:
-    """Tell whether succession has anything to say of an instance."""
+    """Return True if succession has anything to say of an instance."""
     return it.replacement.on_reclaim is OnReclaim.REPLACE or it.chain is not None
 
 
 def answers_for_itself(it: Instance) -> bool:
-    """Tell whether an instance makes its own heirs; before it was of use, its predecessor makes the next."""
+    """Return True if an instance makes its own heirs."""
     return it.chain is None or it.chain.replaces is None or it.ready_at is not None
 
 
 def was_taken_back(it: Instance) -> bool:
-    """Tell whether the cloud has taken the machine of an instance that was to run."""
+    """Return True if the cloud has taken the machine of an instance that was to run."""
     if it.goal is not Goal.RUNNING:
         return False
     if it.status is Status.EXITED:
@@ -241,12 +241,12 @@ def was_taken_back(it: Instance) -> bool:
 
 
 def is_replaceable(it: Instance) -> bool:
-    """Tell whether a person may have an instance replaced: it can be used, or was taken back."""
+    """Return True if a person may have an instance replaced: it can be used, or was taken back."""
     return it.goal is Goal.RUNNING and (it.usable or was_taken_back(it))
 
 
 def awaits_handover(it: Instance) -> bool:
-    """Tell whether an instance has an heir that has not taken over yet."""
+    """Return True if an instance has an heir that has not taken over yet."""
     return it.chain is not None and it.chain.heir is not None and not it.chain.heir.has_taken_over
 
 

@@ -41,7 +41,7 @@ def level_of(runway: Decimal | None) -> int | None:
 
 
 def is_news(told: int | None, level: int | None) -> bool:
-    """Tell whether a level is worse than the one that was told last."""
+    """Return True if a level is worse than the one that was told last."""
     return level is not None and (told is None or level < told)
 
 

@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def is_drifting(self) -> bool:
-        """Tell whether the two differ by more than rounding, lateness and our own doubt can explain."""
+        """Return True if the two differ by more than rounding, lateness and our own doubt can explain."""
         if self.billed is None:
             return False
         drift = abs(self.metered - self.billed)
@@ -172,7 +172,7 @@ def compare(metered: Iterable[Metered], billed: Mapping[str, int] | None) -> tup
 
 
 def is_settled(day: date, fetched_at: datetime) -> bool:
-    """Tell whether a bill that was read at that moment surely had all rows of the day."""
+    """Return True if a bill that was read at that moment surely had all rows of the day."""
     return fetched_at >= end_of(day) + SETTLED_AFTER
 
 
@@ -190,7 +190,7 @@ def cards_of(quantity_s: int, metered_s: int) -> int:
 
 
 def is_other_price(rate: int, unit: int, quantity_s: int, metered_s: int) -> bool:
-    """Tell whether a machine is billed at another price than our rate: `unit` is for one card and hour."""
+    """Return True if a machine is billed at another price than our rate: `unit` is for one card and hour."""
     if not rate or not unit or not metered_s:
         return False
     return abs(unit * cards_of(quantity_s, metered_s) - rate) * PRICE_SHARE > rate

@@ -77,7 +77,7 @@ class BudgetScope:
     value: str = ""
 
     def includes(self, owner: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether an instance of this owner with these labels is meant."""
+        """Return True if an instance of this owner with these labels is meant."""
         match self.kind:
             case ScopeKind.ALL:
                 return True
@@ -143,7 +143,7 @@ class Budget:
         return period_at(self.period, now)
 
     def is_exhausted_at(self, now: datetime) -> bool:
-        """Tell whether it is used up, and not of a period that has ended meanwhile."""
+        """Return True if it is used up, and not of a period that has ended meanwhile."""
         return self.exhausted and self.period_at(now).begin <= self.period_start
 
 
@@ -351,7 +351,7 @@ def review(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime
 
 
 def is_used_up(budget: Budget, spending: Spending, rules: BudgetRules) -> bool:
-    """Tell whether the amount is spent, or will be before anything could be stopped."""
+    """Return True if the amount is spent, or will be before anything could be stopped."""
     # guard: a budget ends things before its amount is passed
     return spending.ahead(rules.lead) >= budget.amount
 

@@ -106,7 +106,7 @@ def _former(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> Cos
 
 
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
-    """Tell whether a machine has run before, so that it must have been started for another time."""
+    """Return True if a machine has run before, so that it must have been started for another time."""
     ended = meter.last_ended.get(CostKind.GPU)
     if ended is None or it.was_gone or it.is_new:
         return False
@@ -135,7 +135,7 @@ def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: s
 
 
 def _may_have_run(it: MeterReading) -> bool:
-    """Tell whether a machine that was not paid for, and is not now, may have been in between."""
+    """Return True if a machine that was not paid for, and is not now, may have been in between."""
     assert it.before is not None
     was, now = it.before.machine.phase, it.after.machine.phase
     return it.was_started_anew or (was in ON_ITS_WAY and now not in ON_ITS_WAY)
@@ -341,7 +341,7 @@ def without_former(meter: MachineMeter, former: CostSpan) -> MachineMeter:
 
 
 def is_unpriced(span: CostSpan) -> bool:
-    """Tell whether a span is of a machine whose price nobody knows yet."""
+    """Return True if a span is of a machine whose price nobody knows yet."""
     return span.rate.source is PriceSource.UNKNOWN and span.began_by != UNCLEAR
 
 

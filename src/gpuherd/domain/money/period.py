@@ -33,7 +33,7 @@ class Period(NamedTuple):
     end: datetime
 
     def goes_on_at(self, now: datetime) -> bool:
-        """Tell whether what goes on now is a part of it; one that was asked for up to now ends now."""
+        """Return True if what goes on now is a part of it; one that was asked for up to now ends now."""
         return self.begin <= now <= self.end
 
     def overlap(self, lo: datetime, hi: datetime) -> timedelta:

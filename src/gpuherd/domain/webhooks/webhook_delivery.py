@@ -81,7 +81,7 @@ class Delivery:
         return self.deadline - DELIVERY_LIFETIME
 
     def is_early(self, now: datetime) -> bool:
-        """Tell whether the next try by the schedule is still to come."""
+        """Return True if the next try by the schedule is still to come."""
         return self.next_at is not None and now < self.next_at
 
     def with_try(self, one: DeliveryTry, error: str) -> Delivery:

@@ -35,7 +35,7 @@ class EndpointKind(StrEnum):
 
     @property
     def is_signed(self) -> bool:
-        """Tell whether the receiver is a program that can verify a signature."""
+        """Return True if the receiver is a program that can verify a signature."""
         return self is EndpointKind.WEBHOOK
 
     @property
@@ -85,11 +85,11 @@ class WebhookEndpoint:
         return self.disabled_at is None
 
     def wants(self, event_type: str) -> bool:
-        """Tell whether events of this type go there."""
+        """Return True if events of this type go there."""
         return self.is_enabled and (not self.events or event_type in self.events)
 
     def in_overlap(self, now: datetime) -> bool:
-        """Tell whether the secret before the last rotation still signs."""
+        """Return True if the secret before the last rotation still signs."""
         return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
     def rotated(self, root: str, nonce: str, now: datetime) -> WebhookEndpoint:
@@ -286,7 +286,7 @@ class KeyRing:
         self.newest = _fingerprint(keys[0])
 
     def knows(self, endpoint: WebhookEndpoint) -> bool:
-        """Tell whether the endpoint's secret can still be derived."""
+        """Return True if the endpoint's secret can still be derived."""
         return endpoint.root in self._keys
 
     def secret(self, endpoint: WebhookEndpoint) -> Secret:

@@ -127,11 +127,11 @@ class KeyWebhookSecret:
     previous_root: str = ""
 
     def in_overlap(self, now: datetime) -> bool:
-        """Tell whether what signed before the last rotation still signs."""
+        """Return True if what signed before the last rotation still signs."""
         return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
     def follows_common(self, now: datetime) -> bool:
-        """Tell whether the common secret still signs because this one has just taken its place."""
+        """Return True if the common secret still signs because this one has just taken its place."""
         return self.generation == 1 and self.in_overlap(now)
 
     def rotated(self, root: str, nonce: str, now: datetime) -> KeyWebhookSecret:

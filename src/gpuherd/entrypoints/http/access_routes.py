@@ -118,7 +118,7 @@ async def list_secrets(request: Request) -> Response:
 
 @secret_router.get("/{name}")
 async def show_secrets(name: str, request: Request) -> Response:
-    """Tell whether there is such a secret, without its value."""
+    """Return True if there is such a secret, without its value."""
     return json_reply(describe_secret(await plane_of(request).secrets.get(name, caller_of(request))))
 
 

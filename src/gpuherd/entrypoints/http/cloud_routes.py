@@ -101,7 +101,7 @@ cloud_router = APIRouter(prefix="/api/cloud", tags=["cloud"])
 
 @cloud_router.get("")
 async def show_cloud(request: Request) -> Response:
-    """Tell whether the account is known to be ours, and whether too many machines are missing at once."""
+    """Return True if the account is known to be ours, and whether too many machines are missing at once."""
     return json_reply(await _trust(plane_of(request)))
 
 
@@ -132,7 +132,7 @@ creates_router = APIRouter(prefix="/api/creates", tags=["creates"])
 
 @creates_router.get("")
 async def show_creates(request: Request) -> Response:
-    """Tell whether creates are blocked, and why."""
+    """Return True if creates are blocked, and why."""
     return json_reply(Creates(blocked=await plane_of(request).creates.blocked()))
 
 

@@ -128,7 +128,7 @@ def moving_since(it: Instance) -> datetime:
 
 
 def is_moving(it: Instance) -> bool:
-    """Tell whether it is not yet where it shall be."""
+    """Return True if it is not yet where it shall be."""
     return not it.usable and it.status not in SETTLED
 
 
@@ -138,22 +138,22 @@ def cost_at(hourly_usd: Decimal) -> Cost:
 
 
 def can_start(it: Instance) -> bool:
-    """Tell whether a start would be accepted."""
+    """Return True if a start would be accepted."""
     return it.status is Status.EXITED and it.cloud_id is not None
 
 
 def can_restart(it: Instance) -> bool:
-    """Tell whether a restart would be accepted."""
+    """Return True if a restart would be accepted."""
     return it.status in RESTARTABLE
 
 
 def can_stop(it: Instance) -> bool:
-    """Tell whether a stop would be accepted."""
+    """Return True if a stop would be accepted."""
     return it.status in STOPPABLE
 
 
 def can_delete(it: Instance) -> bool:
-    """Tell whether a delete would change anything."""
+    """Return True if a delete would change anything."""
     return it.status not in (Status.DELETED, Status.DELETING)
 
 

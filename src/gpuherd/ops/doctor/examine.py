@@ -72,7 +72,7 @@ def _checks(
 
 
 def _has_secrets(settings: Settings, sources: Mapping[str, SettingSource]) -> bool:
-    """Tell whether the file holds what nobody else should read."""
+    """Return True if the file holds what nobody else should read."""
     return any(
         sources[str(it.validation_alias)] is SettingSource.FILE
         and isinstance(getattr(settings, name), Secret)

@@ -33,7 +33,7 @@ class ServerAnswers:
 
 
 def is_remote(settings: Settings) -> bool:
-    """Tell whether the server is somebody else's affair: the machine here then needs nothing of its own."""
+    """Return True if the server is somebody else's affair: the machine here then needs nothing of its own."""
     return settings.url is not None and urlsplit(settings.url).hostname not in LOOPBACK_HOSTS
 
 
@@ -73,7 +73,7 @@ async def _query_server(url: str, key: Secret | None, clock: Clock) -> ServerAns
 
 
 def is_gpuherd(answer: Answer) -> bool:
-    """Tell whether it was a gpuherd that answered."""
+    """Return True if it was a gpuherd that answered."""
     return isinstance(answer, HttpAnswer) and answer.body.get("status") == "alive"
 
 

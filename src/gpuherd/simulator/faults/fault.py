@@ -171,7 +171,7 @@ class Fault:
 
     @property
     def is_permanent(self) -> bool:
-        """Tell whether it strikes every time, so that a catalogue may show it too."""
+        """Return True if it strikes every time, so that a catalogue may show it too."""
         return self.count is None and self.probability >= 1
 
     def matches(self, call: Call) -> bool:
@@ -229,7 +229,7 @@ class Faults:
         return None
 
     def always_strikes(self, kind: FaultKind, call: Call) -> bool:
-        """Tell whether a fault of this kind strikes such a call every time, without striking."""
+        """Return True if a fault of this kind strikes such a call every time, without striking."""
         return any(
             armed.fault.kind is kind
             and armed.fault.is_permanent

@@ -69,7 +69,7 @@ class Account:
         del self.registry_auths[auth_id]
 
     def may_pull(self, image_url: str, image_auth_id: str, image_auth: str = "") -> bool:
-        """Tell whether the registry would hand out the image for the login that came with the request."""
+        """Return True if the registry would hand out the image for the login that came with the request."""
         for prefix, auth_id in self._private_images:
             if image_url.startswith(prefix):
                 auth = self.registry_auths.get(auth_id)

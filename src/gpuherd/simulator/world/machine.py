@@ -85,11 +85,11 @@ class SimulatedMachine:
         return self.turns[max(0, bisect_right(self.turns, now, key=lambda turn: turn.at) - 1)].status
 
     def is_gone(self, now: float) -> bool:
-        """Tell whether the cloud denies that there ever was such a machine."""
+        """Return True if the cloud denies that there ever was such a machine."""
         return self.gone_at is not None and now >= self.gone_at
 
     def is_alive(self, now: float) -> bool:
-        """Tell whether the machine exists and its removal was not asked for."""
+        """Return True if the machine exists and its removal was not asked for."""
         return not self.is_gone(now) and self.status(now) not in REMOVAL_STATUSES
 
     def last(self, status: str, now: float) -> float | None:
@@ -104,7 +104,7 @@ class SimulatedMachine:
         self.turns.extend(turns)
 
     def app_is_up(self, now: float) -> bool:
-        """Tell whether the program in the container answers yet."""
+        """Return True if the program in the container answers yet."""
         return self.status(now) == "running" and self.app_up_at is not None and now >= self.app_up_at
 
     def error(self, now: float) -> tuple[str, str]:

@@ -76,7 +76,7 @@ class PrewarmTask:
         return [self.failure or PULLED] if self.is_done(now) else []
 
     def serves(self, image_url: str, cluster_id: str, product_id: str, now: float) -> bool:
-        """Tell whether a machine that boots now finds its image there."""
+        """Return True if a machine that boots now finds its image there."""
         here = (self.image_url, self.cluster_id) == (image_url, cluster_id)
         for_it = not self.product_ids or product_id in self.product_ids
         return here and for_it and not self.deleted and self.state(now) == SUCCEEDED

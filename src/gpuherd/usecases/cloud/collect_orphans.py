@@ -293,7 +293,7 @@ class CollectOrphans:
         return [*by_people, *going_on, *(it for it in fresh if it is not None)]
 
     async def _is_braked(self, due: int) -> bool:
-        """Tell whether nothing may be removed by itself, pulling the brake if `due` would be too many."""
+        """Return True if nothing may be removed by itself, pulling the brake if `due` would be too many."""
         # guard: the alarm stops the collector
         if await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED) is not None:
             return True
@@ -318,7 +318,7 @@ class CollectOrphans:
 
 
 def _is_ready_to_delete(it: Orphan) -> bool:
-    """Tell whether a line is of a surplus machine that was seen twice, and that nobody has decided about."""
+    """Return True if a line is of a surplus machine that was seen twice."""
     surplus = it.verdict is OrphanVerdict.SURPLUS and it.confirmed_at is not None
     return surplus and it.order is None and it.machine.phase not in LEAVING_PHASES
 

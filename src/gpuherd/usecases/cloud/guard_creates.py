@@ -57,13 +57,13 @@ class AccountGuard:
     _reported_at: datetime | None = field(default=None, init=False)
 
     async def is_confirmed(self) -> bool:
-        """Tell whether the account is known to be ours; another replica or an admin may have found out."""
+        """Return True if the account is known to be ours; another replica or an admin may have found out."""
         if not self.confirmed and await self.flags.get(account_flag(self.account)) is not None:
             self._note_confirmed()
         return self.confirmed
 
     async def examine(self, listing: Listing) -> bool:
-        """Tell whether a list is of our account."""
+        """Return True if a list is of our account."""
         if await self.is_confirmed():
             return True
         if not await self.observations.knows_any(listing.machines):
@@ -141,7 +141,7 @@ class VanishingBrake:
     async def holds(
         self, changed: Sequence[ObservedMachine], known: Mapping[str, ObservedMachine], listing: Listing
     ) -> bool:
-        """Tell whether a list with these changes to what is known lacks too many machines to be believed."""
+        """Return True if a list with these changes to what is known lacks too many machines to be believed."""
         reason = await self._reason(changed, known, listing)
         # Asked each time: another replica may have looked since, or an older database been put back.
         was_held = await self.held() is not None
@@ -215,7 +215,7 @@ class InstallationAlarm:
         return await self.flags.get(INSTALLATION_SHARED)
 
     async def is_proof(self, machine: Machine, attempts: Iterable[Attempt]) -> bool:
-        """Tell whether a machine proves it, given the create calls of the instance that its tag names."""
+        """Return True if a machine proves it, given the create calls of the instance that its tag names."""
         if not is_made_by_another(machine, attempts, self.installation, self._complete_since()):
             return False
         cleared = await self.flags.get(SHARING_CLEARED_AT)

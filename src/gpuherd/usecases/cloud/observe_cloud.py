@@ -151,7 +151,7 @@ class ObserveCloud:
         await self._read_last_list()
 
     async def has_listed(self) -> bool:
-        """Tell whether a believable list was made since this process began, by us or by another replica.
+        """Return True if a believable list was made since this process began, by us or by another replica.
 
         Our own memory may be older than the cloud's: somebody may have put an old database back.
         """
@@ -160,7 +160,7 @@ class ObserveCloud:
         return self._has_listed
 
     def is_stale(self) -> bool:
-        """Tell whether the cloud could not be asked lately, so that what we know may be out of date."""
+        """Return True if the cloud could not be asked lately, so that what we know may be out of date."""
         if self._failed_lists >= FAILED_LISTS_STALE or self.breaker_state() != "CLOSED":
             return True
         if self._listed_at_s is None:

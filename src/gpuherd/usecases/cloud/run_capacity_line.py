@@ -259,7 +259,7 @@ class CapacityLine:
         return [self._line[it.instance_id] for it in found]
 
     def is_forgetful(self) -> bool:
-        """Tell whether some refusal is so old that it says nothing any more."""
+        """Return True if some refusal is so old that it says nothing any more."""
         now = self._clock.now()
         return any(it.is_forgotten(now) for it in self._rests.values())
 

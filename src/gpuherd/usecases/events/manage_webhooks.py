@@ -203,7 +203,7 @@ class ManageEndpoints:
         await self.endpoint_cache.refresh()
 
     def knows_secret(self, endpoint: WebhookEndpoint) -> bool:
-        """Tell whether its secret can still be derived; if not, only a rotation helps."""
+        """Return True if its secret can still be derived; if not, only a rotation helps."""
         return self.keys.knows(endpoint) or not endpoint.kind.is_signed
 
 

@@ -156,7 +156,7 @@ def _refuse_ended(it: Instance, now: datetime) -> None:
 
 
 def _ended_unnoticed(it: Instance, term: LeaseTerm, now: datetime) -> bool:
-    """Tell whether a lease has ended that had nothing to stop.
+    """Return True if a lease has ended that had nothing to stop.
 
     Of what is up only what is written down counts: until then an extension is in time.
     """

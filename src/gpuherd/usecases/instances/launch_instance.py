@@ -316,7 +316,7 @@ def judged_values(request: LaunchRequest) -> AskedValues:
 
 
 def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:
-    """Tell whether there is a limit on what may be spent, and the wish itself sets none."""
+    """Return True if there is a limit on what may be spent, and the wish itself sets none."""
     caller = request.caller
     # guard: what a budget has counted is all that it may cost
     is_limited = caller.limits.max_hourly_usd is not None or budgets.binds(caller.key_id, request.labels)

@@ -33,7 +33,7 @@ _ID = id_pattern(ID_PREFIX)
 
 
 def is_id(word: str) -> bool:
-    """Tell whether a word is meant as an id and not as a name."""
+    """Return True if a word is meant as an id and not as a name."""
     return _ID.fullmatch(word) is not None
 
 

@@ -86,7 +86,7 @@ class ReviewBudgets:
             await self._end_all(budget)
 
     def _is_premature(self, spending: Spending) -> bool:
-        """Tell whether the wall clock was set ahead and no list has cut the spans there yet: until then the
+        """Return True if the wall clock was set ahead and no list has cut the spans there yet: until then the
         hour that nobody has lived through looks as if it had cost money."""
         stepped_at = self._stepped_at
         return stepped_at is not None and (spending.seen_at is None or spending.seen_at < stepped_at)
@@ -164,7 +164,7 @@ class BudgetCache:
         return self._known
 
     def binds(self, owner: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether some budget may refuse what this owner rents under these labels."""
+        """Return True if some budget may refuse what this owner rents under these labels."""
         return any(it.is_binding and it.scope.includes(owner, labels) for it in self._known)
 
     async def refresh(self) -> tuple[Budget, ...]:

@@ -174,7 +174,7 @@ class ReadBudgets:
         return await self.shown(await self.budgets.get(id_or_name))
 
     async def is_strict_for(self, owner: str) -> bool:
-        """Tell whether a strict budget covers all that this owner rents, whatever its labels."""
+        """Return True if a strict budget covers all that this owner rents, whatever its labels."""
         return any(it.strict and it.scope.includes(owner, {}) for it in await self.budgets.list_all())
 
     async def shown(self, budget: Budget) -> money_models.Budget:

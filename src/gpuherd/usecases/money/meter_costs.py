@@ -232,7 +232,7 @@ class PrepareMetering:
                 yield it
 
     def _needs_prices(self, known: Mapping[str, ObservedMachine], changed: Sequence[ObservedMachine]) -> bool:
-        """Tell whether a machine has no price that was agreed: it is not ours, or was started again."""
+        """Return True if a machine has no price that was agreed: it is not ours, or was started again."""
         for it in changed:
             before = known.get(it.machine.cloud_id)
             if before is None:
@@ -264,7 +264,7 @@ def _times_by(reading: ClockReading, it: ListRecord, straddles: ListTimes | None
 
 
 def _begins_to_cost(before: ObservedMachine, after: ObservedMachine) -> bool:
-    """Tell whether a machine that is paid for now was not, was taken for gone, or was another one."""
+    """Return True if a machine that is paid for now was not, was taken for gone, or was another one."""
     is_other = machine_tag(before.machine) != machine_tag(after.machine)
     return before.machine.phase not in GPU_PAID or before.missing_since is not None or is_other
 

@@ -210,7 +210,7 @@ def _machines(
 
 
 def _costs(span: CostSpan) -> bool:
-    """Tell whether a span of a machine is paid for, be it at a price that nobody knows yet."""
+    """Return True if a span of a machine is paid for, be it at a price that nobody knows yet."""
     return span.kind is not CostKind.VOLUME and span.began_by != UNCLEAR
 
 
@@ -340,7 +340,7 @@ class RepriceDisks:
         await self.flags.put(DISK_TARIFF, tariff)
 
     def _may_be_wrong(self, it: Instance) -> bool:
-        """Tell whether its row may hold another price: all but those whose disk is free, then and now."""
+        """Return True if its row may hold another price: all but those whose disk is free, then and now."""
         return bool(it.disk_hourly_usd or self.disk.hourly_usd(it.wish.disk_gb))
 
     async def _reprice(self, instance_id: str) -> None:

@@ -177,7 +177,7 @@ class BindFoundMachine:
         )
 
     async def _is_shared(self, leased: LeasedInstance, found: Sequence[Machine]) -> bool:
-        """Tell whether a second database has made one of these machines, or is known to make some."""
+        """Return True if a second database has made one of these machines, or is known to make some."""
         if await self.alarm.reason() is not None:
             return True
         for machine in found:
@@ -362,7 +362,7 @@ class LostCreates:
     settling: SettlingPolicy
 
     async def may_exist(self, it: Instance) -> bool:
-        """Tell whether a create call for this instance may have been lost, and not be visible yet."""
+        """Return True if a create call for this instance may have been lost, and not be visible yet."""
         lost_at = self.history.lost_at
         if lost_at is None or it.created_at > lost_at:
             return False
@@ -394,11 +394,11 @@ class VerifyOwnMachine:
     read_clocks: Callable[[], ClockReading]
 
     async def before_stop(self, leased: LeasedInstance) -> Ownership:
-        """Tell whether a stop would hit the instance's own machine."""
+        """Return True if a stop would hit the instance's own machine."""
         return Ownership.OURS if await self._was_listed_lately(leased) else await self._ask(leased)
 
     async def before_removal(self, leased: LeasedInstance) -> Ownership:
-        """Tell whether a removal would hit the instance's own machine; a repeated one is always asked for."""
+        """Return True if a removal would hit the instance's own machine."""
         is_repeated = leased.instance.asked_at is not None
         return await self._ask(leased) if is_repeated else await self.before_stop(leased)
 
@@ -429,7 +429,7 @@ class VerifyOwnMachine:
 
 
 def _has_shown(last: ListRecord, shown: ObservedMachine) -> bool:
-    """Tell whether a list would have missed a machine. While our knowledge is of a clock that was ahead of
+    """Return True if a list would have missed a machine. While our knowledge is of a clock that was ahead of
     the list's, what the list does not show is taken for newer than the list."""
     return shown.changed_at < last.started_at or shown.changed_at == last.finished_at
 

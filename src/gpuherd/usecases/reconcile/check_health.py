@@ -159,7 +159,7 @@ class RunHealthRound:
 
 
 def _is_about(leased: LeasedInstance, asked: Instance) -> bool:
-    """Tell whether what was asked is still the very run of the very machine that is waited for."""
+    """Return True if what was asked is still the very run of the very machine that is waited for."""
     it = leased.instance
     same_run = (it.cloud_id, it.started_at, it.ports, it.health_check, it.health) == (
         asked.cloud_id,

@@ -70,7 +70,7 @@ async def choose_offer(
 
 
 def was_sold_out(attempt: Attempt) -> bool:
-    """Tell whether a call was refused for lack of stock."""
+    """Return True if a call was refused for lack of stock."""
     return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
 
 
@@ -86,7 +86,7 @@ def is_refusal_told(
     error_code: str,
     now: datetime,
 ) -> bool:
-    """Tell whether this hour of the wait has told already that this offer was refused for this reason."""
+    """Return True if this hour of the wait has told already that this offer was refused for this reason."""
     if instance.wish.patience_s <= 0:
         return False
     alike = [it for it in attempts if it.offer_key == offer_key and it.error_code == error_code]

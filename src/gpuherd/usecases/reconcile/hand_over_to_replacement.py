@@ -249,7 +249,7 @@ class FollowSuccession:
         return saved
 
     async def _is_alone(self, it: Instance) -> bool:
-        """Tell whether nobody else of its lineage can have a machine, but its own heir."""
+        """Return True if nobody else of its lineage can have a machine, but its own heir."""
         chain = it.chain
         if chain is None:
             return True
@@ -258,7 +258,7 @@ class FollowSuccession:
         return all(other.status is Status.DELETED for other in others if other.id != heir_id)
 
     async def _is_scarce(self, it: Instance) -> bool:
-        """Tell whether the catalogue shows hardly anything that would do."""
+        """Return True if the catalogue shows hardly anything that would do."""
         try:
             offers = await self.catalogue.offers_of(billing_modes(it.wish))
             ranking = rank_offers(require_offers(offers, it.wish), it.wish)

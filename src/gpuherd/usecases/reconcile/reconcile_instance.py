@@ -87,7 +87,7 @@ class _Move:
     total: timedelta
 
     def is_of(self, term: LeaseTerm) -> bool:
-        """Tell whether nobody has agreed on another end since."""
+        """Return True if nobody has agreed on another end since."""
         return (term.ends_at, term.set_at) == (self.term.ends_at, self.term.set_at)
 
 
@@ -356,7 +356,7 @@ def _listed_under_our_id(leased: LeasedInstance) -> ObservedMachine | None:
 
 
 def _is_id_passed_on(leased: LeasedInstance) -> bool:
-    """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
+    """Return True if the lists show that the cloud has given the id of our machine to a later one of ours."""
     listed, bound = _listed_under_our_id(leased), leased.bound_attempt
     if listed is None or bound is None or listed.missing_since is not None:
         return False
@@ -373,7 +373,7 @@ def _is_passed_on(machine: Machine, leased: LeasedInstance) -> bool:
 
 
 def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> bool:
-    """Tell whether the lists show another machine that has, or had, the id of ours: clouds use ids again."""
+    """Return True if the lists show another machine that has, or had, the id of ours."""
     it, shown = leased.instance, machine_tag(listed.machine)
     bound = leased.bound_attempt
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
@@ -386,7 +386,7 @@ def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> boo
 
 
 def _was_seen_before_ours(listed: ObservedMachine, leased: LeasedInstance) -> bool:
-    """Tell whether nothing new was seen under the id of our machine since we have it."""
+    """Return True if nothing new was seen under the id of our machine since we have it."""
     bound = leased.bound_attempt
     # guard: what was seen of a gone machine proves nothing about the next one of its id
     return bound is not None and bound.closed_at is not None and listed.changed_at <= bound.closed_at
@@ -400,7 +400,7 @@ def _listed_observation(listed: ObservedMachine | None) -> Observation:
 
 
 def _begins_wait(it: Instance, requeue: RequeueAfter) -> bool:
-    """Tell whether this is the beginning of a wait that goes on record."""
+    """Return True if this is the beginning of a wait that goes on record."""
     if requeue.waiting is None or requeue.record is None:
         return False
     return it.waiting_for is None or it.waiting_for.what is not requeue.waiting.what

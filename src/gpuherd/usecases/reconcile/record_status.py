@@ -309,7 +309,7 @@ class ApplyStep:
 
 
 def _ends_without_machine(step: Step, leased: LeasedInstance) -> bool:
-    """Tell whether an instance ends that has never had a machine, as far as is known."""
+    """Return True if an instance ends that has never had a machine, as far as is known."""
     ends = isinstance(step, step_types.Fail) or step == step_types.Become(Status.DELETED)
     # guard: an instance that has had its machine takes no other one with it
     return ends and leased.instance.last_cloud_id is None and leased.open_attempt is None

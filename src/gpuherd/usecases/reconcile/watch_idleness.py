@@ -301,7 +301,7 @@ def _still_counting(
 
 
 def _is_used_since(used_at: datetime | None, spell: IdleSpell) -> bool:
-    """Tell whether an instance that was found idle is in use again. What is not known is no use here."""
+    """Return True if an instance that was found idle is in use again. What is not known is no use here."""
     # The samples that it was found by are that much older at most.
     return used_at is not None and used_at.timestamp() > spell.looked_s - SAMPLES_APART_MAX.total_seconds()
 

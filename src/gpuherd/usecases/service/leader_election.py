@@ -40,7 +40,7 @@ class Leadership(Protocol):
         ...
 
     def is_leader(self) -> bool:
-        """Tell whether we hold it, as far as we know."""
+        """Return True if we hold it, as far as we know."""
         ...
 
     def acquired(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -190,7 +190,7 @@ class StoreHistory:
         return self._lost_at
 
     def is_recent(self, within: timedelta) -> bool:
-        """Tell whether the last loss is no longer ago than this."""
+        """Return True if the last loss is no longer ago than this."""
         return self._lost_at is not None and self._clock.now() - self._lost_at <= within
 
     def subscribe(self, forget: Callable[[], None]) -> None:

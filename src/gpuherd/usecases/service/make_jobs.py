@@ -93,7 +93,7 @@ def reconcile_job_kind(instance: Instance) -> str:
 
 
 def _is_ending(instance: Instance) -> bool:
-    """Tell whether a machine shall be stopped or removed, which costs money until it is done."""
+    """Return True if a machine shall be stopped or removed, which costs money until it is done."""
     return instance.goal is not Goal.RUNNING or instance.releasing
 
 

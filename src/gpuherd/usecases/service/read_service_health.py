@@ -78,7 +78,7 @@ class ReadServiceHealth:
         self._answer = Cache(self.clock, ANSWER_TTL_S, 1, "health")
 
     async def database_answers(self) -> bool:
-        """Tell whether the database can be read."""
+        """Return True if the database can be read."""
         try:
             await self.observations.last_list()
         except StoreUnavailable:
@@ -184,5 +184,5 @@ class ReadOverview:
         )
 
     async def _is_unknown(self, it: Instance) -> bool:
-        """Tell whether a create call got no answer, and is not merely under way."""
+        """Return True if a create call got no answer, and is not merely under way."""
         return any(one.state is AttemptState.UNKNOWN for one in await self.instances.attempts(it.id))

@@ -74,7 +74,7 @@ def parse_ssh(words: str) -> SshTarget:
 
 
 def is_host(host: str) -> bool:
-    """Tell whether this is a plain name or address, and nothing else."""
+    """Return True if this is a plain name or address, and nothing else."""
     if ":" in host:
         try:
             # A zone may hold anything.

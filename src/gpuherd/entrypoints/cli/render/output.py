@@ -88,7 +88,7 @@ class Output:
 
     @property
     def unicode(self) -> bool:
-        """Tell whether the terminal can show more than ASCII."""
+        """Return True if the terminal can show more than ASCII."""
         return self.out.encoding.lower().replace("-", "").startswith("utf")
 
     def show(self, *renderables: RenderableType) -> None:
@@ -98,7 +98,7 @@ class Output:
 
     @property
     def silent(self) -> bool:
-        """Tell whether a command that has no id to give should say nothing at all."""
+        """Return True if a command that has no id to give should say nothing at all."""
         return self.mode is Mode.IDS
 
     def json(self, value: object) -> None:

@@ -27,7 +27,7 @@ class SeenInstance:
     operation: Operation | None = None
 
     def outcome(self, until: Until) -> bool | None:
-        """Tell whether it has come to `until`; False: not without a new order, None: not yet."""
+        """Return True if it has come to `until`; False: not without a new order, None: not yet."""
         return outcome_of(self.instance, until, self.operation)
 
     @property

@@ -11,7 +11,7 @@ from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
 
 def is_interactive() -> bool:
-    """Tell whether a question would be read and answered by a person."""
+    """Return True if a question would be read and answered by a person."""
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 

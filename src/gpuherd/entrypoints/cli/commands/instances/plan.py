@@ -186,7 +186,7 @@ def _obstacle(planned: Plan) -> ErrorReport | None:
 
 
 def _only_waits(planned: Plan) -> bool:
-    """Tell whether a create would be accepted, and wait for an offer."""
+    """Return True if a create would be accepted, and wait for an offer."""
     codes = {reason.code for reason in planned.reasons}
     waits = planned.wait_for_capacity is not None or bool(planned.fallback_after_seconds)
     return waits and codes <= NO_CAPACITY_CODES

@@ -74,7 +74,7 @@ def _checked(instance: Instance, address: str) -> str:
 
 
 def is_web_address(address: str) -> bool:
-    """Tell whether a browser may be sent there: a file or a script in disguise may not."""
+    """Return True if a browser may be sent there: a file or a script in disguise may not."""
     try:
         parts = urlsplit(address)
         plain = parts.scheme in ("http", "https") and parts.username is None and parts.port != 0
