@@ -141,7 +141,7 @@ class VanishingBrake:
     async def holds(
         self, changed: Sequence[ObservedMachine], known: Mapping[str, ObservedMachine], listing: Listing
     ) -> bool:
-    """Return True if a list lacks too many known machines to be believed."""
+        """Return True if a list lacks too many known machines to be believed."""
         reason = await self._reason(changed, known, listing)
         # Asked each time: another replica may have looked since, or an older database been put back.
         was_held = await self.held() is not None
