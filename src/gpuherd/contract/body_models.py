@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -22,6 +22,11 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 LABEL_MAX_CHARS = 100
+USD_MAX = 1_000_000
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+YEAR_MIN, YEAR_MAX = 2000, 2100
+DAY_WORDS = "must be a day such as 2026-11-15, and not lie ahead"
+_YEAR_WORDS = f"must not lie before the year {YEAR_MIN}"
 # What "not blank" means, as far as a schema can say it.
 NOT_BLANK: dict[str, JsonValue] = {"minLength": 1, "pattern": r"\S"}
 _BLANK = "must be a text that is not blank"
@@ -129,3 +134,18 @@ Label = Annotated[
     Code("INVALID_LABEL"),
 ]
 Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+
+def read_day(value: str) -> date:
+    """Return a day, or raise `ValueError`."""
+    if not _DAY.fullmatch(value):
+        raise ValueError(DAY_WORDS)
+    try:
+        found = date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(DAY_WORDS) from None
+    if found.year < YEAR_MIN:
+        raise ValueError(_YEAR_WORDS)
+    if found.year > YEAR_MAX:
+        raise ValueError(DAY_WORDS)
+    return found

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
+from gpuherd.contract.body_models import (
+    Code,
+    RequestModel,
+    ShortText,
+    Words,
+    has_control_characters,
+    readable,
+)
 from gpuherd.contract.launch_models import BillingMode
 from gpuherd.contract.wire_models import Moment, ReplyModel, Usd, one_of
 
@@ -189,3 +197,46 @@ class PrewarmRemoved(ReplyModel):
 
     id: str
     removed: bool
+
+
+# Bodies
+
+
+class VolumeBody(RequestModel):
+    """A network volume to make."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
+    region: Annotated[
+        ShortText, Code("INVALID_REGION"), Words("must be a region, like one of GET /api/regions")
+    ]
+    size_gb: Annotated[
+        Annotated[StrictInt, Field(ge=10, le=4096)],
+        Code("INVALID_SIZE_GB"),
+        Words("must be a whole number of GB from 10 to 4096"),
+    ]
+
+
+def _password(value: str) -> str:
+    if has_control_characters(value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+class RegistryAuthBody(RequestModel):
+    """A login to a registry, for the cloud to keep."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
+    username: Annotated[
+        Annotated[StrictStr, Field(min_length=1, max_length=511), AfterValidator(readable)],
+        Code("INVALID_USERNAME"),
+        Words("must be a text of 1 to 511 characters"),
+    ]
+    password: Annotated[
+        Annotated[StrictStr, Field(min_length=1, max_length=1024, repr=False), AfterValidator(_password)],
+        Code("INVALID_PASSWORD"),
+        Words("must be a text of 1 to 1024 characters"),
+    ]

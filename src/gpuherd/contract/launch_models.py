@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field, StrictInt
+
+from gpuherd.contract.body_models import RequestModel
 from gpuherd.contract.wire_models import ReplyModel, one_of
 
 BillingMode = Annotated[str, one_of("spot", "onDemand")]
@@ -25,3 +28,15 @@ class MountedVolume(ReplyModel, needs=("id",)):
 
     id: str
     mount_path: str
+
+
+# Bodies
+
+# A week.
+CAPACITY_WAIT_MAX_S = 604_800
+
+
+class WaitForCapacity(RequestModel):
+    """How long to wait for an offer that fits, if there is none now."""
+
+    seconds: Annotated[StrictInt, Field(ge=1, le=CAPACITY_WAIT_MAX_S)]

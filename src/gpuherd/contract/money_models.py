@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    model_validator,
+)
 
+from gpuherd.contract.body_models import (
+    DAY_WORDS,
+    USD_MAX,
+    Code,
+    NotNull,
+    RequestModel,
+    ShortText,
+    Words,
+    plain_number,
+    read_day,
+)
 from gpuherd.contract.wire_models import Day, LeftOutIfNone, Moment, Number, ReplyModel, Usd, one_of
 
 LeftoverKind = Annotated[str, one_of("running", "stopped", "volume", "orphan", "waiting")]
@@ -213,3 +235,102 @@ class BudgetNotice(ReplyModel):
     hourly_now: Usd
     percent: int | None = Field(description="that was reached; of a warning only")
     at_limit: AtLimit
+
+
+# Bodies
+
+SCOPE_RULE = 'must be {"all": true}, {"key": "..."} or {"label": {"key": "value"}}'
+
+
+class ScopeBody(RequestModel):
+    """Whose costs count: one of the three."""
+
+    unknown_field: ClassVar[str] = "{path} is not known; there are: {known}"
+
+    all: Annotated[Literal[True] | None, Words(SCOPE_RULE)] = None
+    key: Annotated[Annotated[StrictStr, Field(min_length=1, max_length=200)] | None, Words(SCOPE_RULE)] = None
+    label: Annotated[
+        Annotated[dict[StrictStr, StrictStr], Field(min_length=1, max_length=1)] | None, Words(SCOPE_RULE)
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if sum(it is not None for it in (self.all, self.key, self.label)) != 1:
+            raise ValueError(SCOPE_RULE)
+        return self
+
+
+BudgetNameField = Annotated[
+    ShortText,
+    Code("INVALID_NAME"),
+    Words("must be a text of 1 to 200 characters"),
+]
+BudgetScopeField = Annotated[ScopeBody, Code("INVALID_SCOPE"), Words(SCOPE_RULE)]
+BudgetAmountField = Annotated[
+    Annotated[Decimal, Field(ge=0, le=USD_MAX, allow_inf_nan=False), BeforeValidator(plain_number)],
+    Code("INVALID_AMOUNT"),
+    Words(f"must be an amount in USD from 0 to {USD_MAX}, like 200 or 1.50"),
+]
+BudgetPeriodField = Annotated[
+    Literal["day", "week", "month", "total"],
+    Code("INVALID_PERIOD"),
+    Words("must be one of: day, week, month, total"),
+]
+BudgetWarnPercentField = Annotated[
+    Annotated[list[Annotated[StrictInt, Field(ge=1, le=100)]], Field(max_length=20)],
+    Code("INVALID_WARN_PERCENT"),
+    Words("must be a list of whole numbers from 1 to 100, at most 20"),
+]
+BudgetAtLimitField = Annotated[
+    Literal["warn", "block", "stop", "delete"],
+    Code("INVALID_AT_LIMIT"),
+    Words("must be one of: warn, block, stop, delete"),
+]
+BudgetStrictField = Annotated[StrictBool, Code("INVALID_STRICT"), Words("must be true or false")]
+
+
+class BudgetBody(RequestModel):
+    """A budget."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: BudgetNameField
+    scope: BudgetScopeField
+    amount: BudgetAmountField
+    period: BudgetPeriodField
+    warn_percent: BudgetWarnPercentField = Field(default=[50, 80, 95])
+    at_limit: BudgetAtLimitField = "block"
+    strict: BudgetStrictField = False
+
+
+class BudgetChangeBody(RequestModel):
+    """What is to be different; what is left out stays."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[BudgetNameField | None, NotNull()] = None
+    scope: Annotated[BudgetScopeField | None, NotNull()] = None
+    amount: Annotated[BudgetAmountField | None, NotNull()] = None
+    period: Annotated[BudgetPeriodField | None, NotNull()] = None
+    warn_percent: Annotated[BudgetWarnPercentField | None, NotNull()] = None
+    at_limit: Annotated[BudgetAtLimitField | None, NotNull()] = None
+    strict: Annotated[BudgetStrictField | None, NotNull()] = None
+
+
+def _not_ahead(value: str, info: ValidationInfo) -> str:
+    assert isinstance(info.context, datetime)
+    if read_day(value) > info.context.astimezone(UTC).date():
+        raise ValueError(DAY_WORDS)
+    return value
+
+
+class ReconcileBody(RequestModel):
+    """Which day to compare with the bill. Needs the present time as the context."""
+
+    day: Annotated[
+        StrictStr,
+        Field(json_schema_extra={"format": "date"}),
+        AfterValidator(_not_ahead),
+        Code("INVALID_DAY"),
+        Words(DAY_WORDS),
+    ]

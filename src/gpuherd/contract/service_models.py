@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StrictStr
 
+from gpuherd.contract.body_models import Code, RequestModel, Words
 from gpuherd.contract.instance_models import Status
 from gpuherd.contract.wire_models import LeftOutIfNone, Moment, Number, OffsetTime, ReplyModel, Usd, one_of
 
@@ -216,3 +217,20 @@ class OrphanNotice(ReplyModel):
     hourly_price: Usd | None
     product_name: str | None
     region: str | None
+
+
+# Bodies
+
+
+class EmptyBody(RequestModel):
+    """No fields: a client that sends some expects something that would not happen."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+
+class ClearCacheBody(RequestModel):
+    """Which cache to forget; without a name, all."""
+
+    unknown_field: ClassVar[str] = "there is only the field {known}"
+
+    cache_name: Annotated[StrictStr | None, Code("INVALID_CACHE_NAME"), Words("must be a string")] = None

@@ -21,6 +21,7 @@ from typing import (
 
 from starlette.requests import Request
 
+from gpuherd.contract.body_models import DAY_WORDS, YEAR_MAX, YEAR_MIN, read_day
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.instance import ID_PREFIX, Status
 from gpuherd.domain.job import JOB_ID_PREFIX, JobStatus
@@ -282,14 +283,10 @@ def delivery_query(query: Query, owner: str | None) -> DeliveryQuery:
 
 
 DAYS_DEFAULT = 30
-YEAR_MIN, YEAR_MAX = 2000, 2100
 LABEL_MAX = 200
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LABEL_PREFIX = f"{GroupBy.LABEL.value}:"
 _WORDS = [it.value for it in GroupBy if it is not GroupBy.LABEL]
 _MOMENT_WORDS = "must be a day such as 2026-11-01, or a moment such as 2026-11-01T12:00:00Z"
-DAY_WORDS = "must be a day such as 2026-11-15, and not lie ahead"
-_YEAR_WORDS = f"must not lie before the year {YEAR_MIN}"
 
 
 class Grouping(NamedTuple):
@@ -297,21 +294,6 @@ class Grouping(NamedTuple):
 
     by: GroupBy
     label: str = ""
-
-
-def read_day(value: str) -> date:
-    """Return a day, or raise `ValueError`."""
-    if not _DAY.fullmatch(value):
-        raise ValueError(DAY_WORDS)
-    try:
-        found = date.fromisoformat(value)
-    except ValueError:
-        raise ValueError(DAY_WORDS) from None
-    if found.year < YEAR_MIN:
-        raise ValueError(_YEAR_WORDS)
-    if found.year > YEAR_MAX:
-        raise ValueError(DAY_WORDS)
-    return found
 
 
 def _read_moment(value: str) -> datetime:

@@ -6,9 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.catalogue_models import RegistryAuthBody, VolumeBody
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.template import PrewarmState
+from gpuherd.domain.cloud.template import CredentialOrder, PrewarmState
 from gpuherd.domain.instance.offer_ranking import offers_named
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
@@ -20,9 +22,9 @@ from gpuherd.entrypoints.list_queries import (
     text,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.others import RegistryAuthBody, VolumeBody
 from gpuherd.entrypoints.schemas.workload import PrewarmBody, TemplateBody, TemplateChangeBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 from gpuherd.usecases.views.money_view import describe_volume, describe_volumes
 from gpuherd.usecases.views.service_view import (
     describe_prewarm,
@@ -106,7 +108,8 @@ async def list_registry_auths(request: Request) -> Response:
 @registry_router.post("", status_code=201, openapi_extra=takes(RegistryAuthBody))
 async def create_registry(request: Request) -> Response:
     """Give the cloud a login to a registry. gpuherd keeps nothing of it; its name must be free."""
-    order = validate_body(RegistryAuthBody, await read_object(request)).to_order()
+    body = validate_body(RegistryAuthBody, await read_object(request))
+    order = CredentialOrder(body.name, body.username, Secret(body.password))
     made = await plane_of(request).images.registry.create(order, acting_caller(request))
     return json_reply(describe_registry_auth(made), status=201)
 
@@ -160,8 +163,8 @@ async def list_volumes(request: Request) -> Response:
 async def create_volumes(request: Request) -> Response:
     """Make a network volume. It costs money until it is deleted, mounted or not; its name must be free."""
     plane, caller = plane_of(request), acting_caller(request)
-    wanted = (await parsed(VolumeBody, await read_object(request), plane, caller)).to_request()
-    made = await plane.volumes.create(wanted, caller)
+    body = await parsed(VolumeBody, await read_object(request), plane, caller)
+    made = await plane.volumes.create(VolumeRequest(body.name, body.region, body.size_gb), caller)
     return json_reply(describe_volume(made), status=201)
 
 

@@ -11,8 +11,10 @@ from starlette.responses import Response
 from gpuherd.contract.service_models import (
     CachesCleaned,
     CachesCleared,
+    ClearCacheBody,
     CloudTrust,
     Creates,
+    EmptyBody,
     Sync,
 )
 from gpuherd.domain.cloud.orphan import Orphan, OrphanVerdict
@@ -21,7 +23,6 @@ from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, choice, described
-from gpuherd.entrypoints.schemas.others import ClearCacheBody, EmptyBody
 from gpuherd.entrypoints.use_case_access import Plane, json_reply, plane_of
 from gpuherd.usecases.views.instance_view import describe
 from gpuherd.usecases.views.service_view import describe_ledger, describe_orphan, describe_released

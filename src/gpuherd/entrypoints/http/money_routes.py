@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.body_models import read_day
+from gpuherd.contract.money_models import BudgetBody, BudgetChangeBody, ReconcileBody, ScopeBody
+from gpuherd.domain.money.budget import AtLimit, BudgetScope, ScopeKind
+from gpuherd.domain.money.period import BudgetPeriod
+from gpuherd.domain.money.usage_span import nano_usd
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
@@ -18,9 +25,8 @@ from gpuherd.entrypoints.list_queries import (
     cost_query,
     described,
 )
-from gpuherd.entrypoints.schemas.budgets import BudgetBody, BudgetChangeBody
-from gpuherd.entrypoints.schemas.costs import ReconcileBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from gpuherd.usecases.views.money_view import (
     describe_balance,
     describe_bill,
@@ -54,7 +60,8 @@ async def bill(request: Request) -> Response:
 async def reconcile(request: Request) -> Response:
     """Read the provider's bill of a day now, and compare. The ledger stays as it is."""
     plane = plane_of(request)
-    day = validate_body(ReconcileBody, await read_object(request), plane.clock.now()).to_day()
+    body = validate_body(ReconcileBody, await read_object(request), plane.clock.now())
+    day = read_day(body.day)
     await append_audit_record(request, "costs.reconcile", day.isoformat())
     return json_reply(describe_bill(await plane.costs.reconcile(day)))
 
@@ -84,10 +91,10 @@ async def list_budgets(request: Request) -> Response:
 async def add(request: Request) -> Response:
     """Make a budget. What its period has cost already counts."""
     services = plane_of(request).budgets
-    wanted = validate_body(BudgetBody, await read_object(request)).to_request()
-    made = await services.add(wanted, acting_caller(request))
-    body = await services.read.shown(made)
-    return json_reply(body, status=201, headers={"Location": f"/api/budgets/{made.id}"})
+    body = validate_body(BudgetBody, await read_object(request))
+    made = await services.add(_budget_request(body), acting_caller(request))
+    shown = await services.read.shown(made)
+    return json_reply(shown, status=201, headers={"Location": f"/api/budgets/{made.id}"})
 
 
 @budget_router.get("/{id_or_name}")
@@ -100,7 +107,7 @@ async def show(id_or_name: str, request: Request) -> Response:
 async def change(id_or_name: str, request: Request) -> Response:
     """Change a budget. One that is used up is free again as soon as its amount is raised enough."""
     services = plane_of(request).budgets
-    values = validate_body(BudgetChangeBody, await read_object(request)).to_values()
+    values = _budget_changes(validate_body(BudgetChangeBody, await read_object(request)))
     return json_reply(
         await services.read.shown(await services.change(id_or_name, values, acting_caller(request)))
     )
@@ -110,3 +117,42 @@ async def change(id_or_name: str, request: Request) -> Response:
 async def remove(id_or_name: str, request: Request) -> Response:
     """Remove a budget. What it has ended stays ended."""
     return json_reply(await plane_of(request).budgets.remove(id_or_name, acting_caller(request)))
+
+
+def _budget_request(body: BudgetBody) -> BudgetRequest:
+    return BudgetRequest(
+        name=body.name,
+        scope=_scope(body.scope),
+        amount=nano_usd(body.amount),
+        period=BudgetPeriod(body.period),
+        warn_percent=_percents(body.warn_percent),
+        at_limit=AtLimit(body.at_limit),
+        strict=body.strict,
+    )
+
+
+def _budget_changes(body: BudgetChangeBody) -> dict[str, Any]:
+    """Return the fields of a budget that get another value."""
+    changes = {
+        "name": body.name,
+        "scope": body.scope and _scope(body.scope),
+        "amount": None if body.amount is None else nano_usd(body.amount),
+        "period": body.period and BudgetPeriod(body.period),
+        "warn_percent": None if body.warn_percent is None else _percents(body.warn_percent),
+        "at_limit": body.at_limit and AtLimit(body.at_limit),
+        "strict": body.strict,
+    }
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+def _scope(body: ScopeBody) -> BudgetScope:
+    if body.key is not None:
+        return BudgetScope(ScopeKind.KEY, body.key)
+    if body.label is not None:
+        ((key, value),) = body.label.items()
+        return BudgetScope(ScopeKind.LABEL, key, value)
+    return BudgetScope()
+
+
+def _percents(numbers: list[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, model_validator
 
 from gpuherd.contract.body_models import NOT_BLANK, Code, NotNull, RequestModel, Words
+from gpuherd.contract.launch_models import WaitForCapacity
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.entrypoints.schemas.health_check import HealthCheckBody, HealthCheckField, Port
 from gpuherd.entrypoints.schemas.texts import WebhookUrl
-from gpuherd.entrypoints.schemas.wait_for_capacity import WaitForCapacity
 
 _NAMELESS = "must name an instance"
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gpuherd.contract.body_models import Code, Label, Moment, RequestModel, Words, plain_number
+from gpuherd.contract.body_models import USD_MAX, Code, Label, Moment, RequestModel, Words, plain_number
 from gpuherd.domain.api_key import NO_LIMITS, Limits, Scope
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.launch_spec import value_problem
@@ -26,7 +26,6 @@ from gpuherd.entrypoints.schemas.endings import LeaseSeconds
 from gpuherd.usecases.access.manage_keys import KeyRequest
 
 COUNT_MAX = 1_000_000
-USD_MAX = 1_000_000
 
 
 def _to_come(moment: datetime, info: ValidationInfo) -> datetime:

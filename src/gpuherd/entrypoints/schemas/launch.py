@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from gpuherd.contract.body_models import Code, NotNull, RequestModel, ShortText, Words, plain_number, readable
+from gpuherd.contract.launch_models import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure, Optimize
@@ -34,7 +35,6 @@ from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStoppe
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
 from gpuherd.entrypoints.schemas.texts import WebhookUrl
-from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.entrypoints.schemas.workload import (
     Command,
     Envs,

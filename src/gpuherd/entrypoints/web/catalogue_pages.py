@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.catalogue_models import VolumeBody
 from gpuherd.domain.cloud.network_volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.entrypoints.http_auth import acting_caller
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.others import VolumeBody
 from gpuherd.entrypoints.use_case_access import plane_of
 from gpuherd.entrypoints.web.page_forms import (
     NOT_REFUSED,
@@ -27,6 +27,7 @@ from gpuherd.entrypoints.web.page_forms import (
     unless_unreachable,
 )
 from gpuherd.entrypoints.web.page_rendering import Routes, done, page
+from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 from gpuherd.usecases.cloud.read_catalogue import OFFERS_TTL_S
 from gpuherd.usecases.views.money_view import describe_volumes
 
@@ -151,8 +152,8 @@ async def create(request: Request) -> Response:
     }
 
     async def act() -> Response:
-        wanted = (await parsed(VolumeBody, body, plane, caller)).to_request()
-        await plane.volumes.create(wanted, caller)
+        wanted = await parsed(VolumeBody, body, plane, caller)
+        await plane.volumes.create(VolumeRequest(wanted.name, wanted.region, wanted.size_gb), caller)
         return done("/volumes", "volume")
 
     try:

@@ -13,18 +13,19 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.cloud.template import Prewarm, PrewarmState
+from gpuherd.contract.catalogue_models import RegistryAuthBody
+from gpuherd.domain.cloud.template import CredentialOrder, Prewarm, PrewarmState
 from gpuherd.domain.errors import (
     FieldProblem,
     GpuherdError,
     InvalidRequest,
     NotFound,
 )
+from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.durations import format_duration
 from gpuherd.entrypoints.http_auth import acting_caller
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.others import RegistryAuthBody
 from gpuherd.entrypoints.schemas.workload import PrewarmBody, TemplateBody, TemplateChangeBody
 from gpuherd.entrypoints.use_case_access import plane_of
 from gpuherd.entrypoints.web.page_forms import (
@@ -221,7 +222,8 @@ async def create_registry(request: Request) -> Response:
     body = {name: form.text(name) for name in ("name", "username")} | {"password": form.as_typed("password")}
 
     async def act() -> Response:
-        order = validate_body(RegistryAuthBody, body).to_order()
+        wanted = validate_body(RegistryAuthBody, body)
+        order = CredentialOrder(wanted.name, wanted.username, Secret(wanted.password))
         await plane_of(request).images.registry.create(order, acting_caller(request))
         return done("/images", "credential")
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuherd.contract.catalogue_models import RegistryAuthBody
 from gpuherd.domain.cloud.template import TemplateDraft
 from gpuherd.entrypoints.body_problems import validate_body
-from gpuherd.entrypoints.schemas.others import RegistryAuthBody
 from gpuherd.entrypoints.schemas.workload import TemplateBody
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.calls import ApiEndpoint
@@ -197,6 +197,6 @@ async def test_no_password_and_no_variable_is_found_anywhere(
 
 def test_what_goes_into_a_log_or_a_traceback_shows_no_secret() -> None:
     login, template = validate_body(RegistryAuthBody, LOGIN), validate_body(TemplateBody, MINE)
-    shown = repr([login, login.to_order(), template, template.to_draft()])
+    shown = repr([login, template, template.to_draft()])
     assert "robot" in shown and "ghcr.io/team/trainer" in shown
     assert CANARY not in shown
