@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
+import click
 
-from gpuherd.__main__ import application
-from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS
+from gpuherd.__main__ import mcp, serve
+from gpuherd.entrypoints.cli.cli_app import build_cli
+from gpuherd.entrypoints.cli.cli_errors import MEANINGS
 from tools.reference_text import NOTICE, code, table
 
 # These are the same everywhere, and are explained once.
@@ -40,7 +41,7 @@ second; without a server Tab is silent. A name that a shell could misread is off
 
 def cli_page() -> str:
     """Return the page."""
-    root: Any = typer.main.get_command(application())
+    root = build_cli(serve, mcp)
     context = root.make_context("gpuherd", [], resilient_parsing=True)
     lines = ["# Command line", "", NOTICE, "", str(root.help), "", INTRODUCTION]
     lines += ["## Exit codes", ""]
@@ -54,16 +55,15 @@ def cli_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _commands(group: Any, context: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _commands(group: click.Group, context: click.Context, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield each command that does something, in the order of the help."""
-    for name, command in group.commands.items():
-        if command.hidden:
-            continue
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
         its_context = command.make_context(name, [], parent=context, resilient_parsing=True)
-        is_group = hasattr(command, "commands")
-        if not is_group or command.invoke_without_command:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield f"{path} {name}", command, its_context
-        if is_group:
+        if isinstance(command, click.Group):
             yield from _commands(command, its_context, f"{path} {name}")
 
 

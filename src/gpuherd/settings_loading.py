@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,10 +91,13 @@ def parse_server_address(url: str, key: str | None) -> ServerAddress:
 
 
 def _read_settings_file(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    # Most users have no such file.
+    import tomllib  # noqa: PLC0415
+
     try:
         return {name.upper(): value for name, value in tomllib.loads(path.read_text()).items()}
-    except FileNotFoundError:
-        return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise AddressInvalid(f"{SETTINGS_FILE}: cannot be read ({type(error).__name__})") from None
 

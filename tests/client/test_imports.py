@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-HEAVY = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic", "pgqueuer", "typer", "rich", "structlog"}
+HEAVY = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic", "pgqueuer", "click", "rich", "structlog"}
 OURS = {
     "gpuherd",
     "gpuherd.client",
     "gpuherd.domain",
-    "gpuherd.domain.access",
     "gpuherd.domain.secret",
     "gpuherd.domain.webhooks",
     "gpuherd.domain.webhooks.webhook_signing",

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
 import yaml
 from aiohttp import web
 
-from gpuherd.__main__ import application
 from gpuherd.bootstrap.service_lifecycle import SHUTDOWN_LIMIT_S
 from gpuherd.settings import SETTING_NAMES
+from tests.cli.support import CLI
 from tests.support.processes.services import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,16 +38,17 @@ OURS = re.compile(r"\b(?:GPUHERD|NOVITA|WEBHOOK)_[A-Z_]*[A-Z]\b")
 
 def parse(words: list[str]) -> None:
     """Let the command line read the words, without doing what they say; a usage error is an exception."""
-    command: Any = typer.main.get_command(application())
+    command: click.Command = CLI
     context = command.make_context("gpuherd", list(words))
-    while hasattr(command, "commands"):
+    while isinstance(command, click.Group):
         # Like click itself: what is left behind the group's own options names the command.
         rest = [*context._protected_args, *context.args]
         if not rest:
             assert command.invoke_without_command, f"{words}: a command is missing"
             return
-        name, command, left = command.resolve_command(context, rest)
-        context = command.make_context(name, left, parent=context)
+        name, found, left = command.resolve_command(context, rest)
+        assert found is not None, words
+        command, context = found, found.make_context(name, left, parent=context)
 
 
 def directives(unit: Path) -> list[tuple[str, str]]:

@@ -16,20 +16,19 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from unittest import mock
 
+import click
 import httpx
-import typer
 from aiohttp import web
 from starlette.types import ASGIApp
-from typer import rich_utils
 
-from gpuherd.__main__ import application
-from gpuherd.client.server_address import address_of
-from gpuherd.entrypoints.cli.render import progress
-from gpuherd.entrypoints.cli.runtime.session import CliContext
+from gpuherd.__main__ import mcp, serve
+from gpuherd.entrypoints.cli import rental_progress
+from gpuherd.entrypoints.cli.cli_app import build_cli
+from gpuherd.entrypoints.cli.command_runner import CommandContext
+from gpuherd.settings_loading import parse_server_address
 from tests.entrypoints.http.conftest import KEY
 from tests.golden.recording import Recording, with_placeholders
 from tests.support.event_streams import asking
@@ -170,7 +169,8 @@ class CommandLine:
         """Return what came on stdout. With `terminal` it is written as for people, else as for programs."""
         self._runs += 1
         clock = WorldClock(self._herd, interrupted_after)
-        around = CliContext(lambda: address_of(url or self.url, key), clock, random.Random(self._runs))
+        rng = random.Random(self._runs)
+        around = CommandContext(lambda: parse_server_address(url or self.url, key), clock, rng)
         streams = (
             Stream(is_terminal=terminal, typed=typed),
             Stream(is_terminal=terminal),
@@ -198,28 +198,29 @@ class CommandLine:
         await self(*command, "--help")
 
 
-@cache
-def _command() -> Any:
-    """Return the command line as typer makes it, which takes longer than most commands do."""
-    return typer.main.get_command(application())
+CLI = build_cli(serve, mcp)
 
 
-def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def commands(group: click.Group = CLI, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Give the words of every command that there is, groups included."""
-    group = group or _command()
     yield path
-    for name, command in getattr(group, "commands", {}).items():
-        yield from commands(command, (*path, name))
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
 
 
 def _run(
-    argv: tuple[str, ...], around: CliContext, streams: tuple[Stream, Stream, Stream], env: dict[str, str]
+    argv: tuple[str, ...], around: CommandContext, streams: tuple[Stream, Stream, Stream], env: dict[str, str]
 ) -> int:
     assert isinstance(around.clock, WorldClock)
     around.clock.command_thread = threading.get_ident()
     with _process(streams, env):
         try:
-            _command().main(args=list(argv), prog_name="gpuherd", obj=around)
+            CLI.main(args=list(argv), prog_name="gpuherd", obj=around)
         except SystemExit as end:
             assert isinstance(end.code, int), end.code
             return end.code
@@ -236,9 +237,7 @@ def _process(streams: tuple[Stream, Stream, Stream], env: dict[str, str]) -> Ite
         with (
             mock.patch.dict(os.environ, {**kept, **looks, **env}, clear=True),
             mock.patch.multiple(sys, stdin=stdin, stdout=out, stderr=err),
-            # Typer has looked at the environment when it was loaded.
-            mock.patch.multiple(rich_utils, FORCE_TERMINAL=None, MAX_WIDTH=None),
-            mock.patch.object(progress, "REFRESH_S", REFRESH_S),
+            mock.patch.object(rental_progress, "REFRESH_S", REFRESH_S),
         ):
             time.tzset()
             yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import uuid
@@ -12,17 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from gpuherd.adapters.sql import sqlite_file
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema_migration import migrate
 from gpuherd.adapters.stores.installation_store import SqlFlags, mark_copied
 from gpuherd.bootstrap.key_files import ProcessLock
-from gpuherd.entrypoints.cli.commands.local.database import backup_commands
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.backup import make_backup, restore_backup
 from gpuherd.settings import Settings
 from tests.adapters.sql.schema.test_find_damage import falsified
@@ -368,35 +363,3 @@ class TestPostgres:
         assert load.startswith("pg_restore")
         assert said.strip("'") in load
         assert "geheim" not in dump + load
-
-
-class TestCommands:
-    @pytest.fixture
-    def app(self, settings: Settings) -> typer.Typer:
-        app = typer.Typer()
-        commands = backup_commands(
-            lambda target, *, force: make_backup(settings, target, force=force),
-            lambda source, *, force: restore_backup(settings, source, NOW, force=force),
-        )
-        for name, command in commands.items():
-            app.command(name)(command)
-        return app
-
-    def test_programs_get_json_and_are_told_what_comes_next(
-        self, app: typer.Typer, database: Path, copy: Path
-    ) -> None:
-        runner = CliRunner()
-        made = runner.invoke(app, ["backup", str(copy)])
-        assert json.loads(made.stdout)["file"] == str(copy)
-        done = json.loads(runner.invoke(app, ["restore", str(copy), "--json"]).stdout)
-        assert done["database"] == str(database)
-        assert "gpuherd orphans adopt --all" in done["next"]
-
-    def test_a_refusal_is_json_too_with_its_exit_code(
-        self, app: typer.Typer, database: Path, copy: Path
-    ) -> None:
-        copy.write_text("precious")
-        result = CliRunner().invoke(app, ["backup", str(copy)])
-        assert result.exit_code == ExitCode.CONFLICT
-        error = json.loads(result.stderr)["error"]
-        assert (error["code"], error["exitCode"]) == ("FILE_EXISTS", 5)

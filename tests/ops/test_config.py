@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.bootstrap.rules_from_settings import SETTING_MEANINGS, redact_password
-from gpuherd.entrypoints.cli.commands.local.config import Setting
-from gpuherd.ops.config import configuration
+from gpuherd.ops.config import Setting, configuration
 from gpuherd.settings import SETTING_NAMES, SettingsInvalid
 
 CANARY = "canary-that-must-not-be-printed"
@@ -117,44 +116,3 @@ def test_the_command_ends_with_78_where_settings_are_unusable(tmp_path: Path) ->
     assert done.returncode == 78
     assert "GPUHERD_PORT" in done.stderr
     assert "LOG_LEVEL" in done.stderr
-
-
-# Each of these would cost a part of a second at every Tab.
-SERVER_ONLY = {
-    "fastapi",
-    "uvicorn",
-    "sqlalchemy",
-    "alembic",
-    "structlog",
-    "psycopg",
-    "prometheus_client",
-    "jinja2",
-    "aiohttp",
-    "asyncio",
-}
-
-
-@pytest.mark.parametrize("words", [["ls"], ["show", "x"], ["--help"], ["config"]])
-def test_the_commands_of_a_client_do_not_load_the_server(tmp_path: Path, words: list[str]) -> None:
-    code = f"""
-import sys
-sys.argv = ["gpuherd", *{words!r}]
-from gpuherd.__main__ import main
-try:
-    main()
-except SystemExit:
-    pass
-sys.stderr.write("LOADED " + " ".join(sys.modules))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "GPUHERD_DATA_DIR": str(tmp_path), "GPUHERD_URL": "http://127.0.0.1:1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    loaded = set(done.stderr.partition("LOADED ")[2].split())
-    assert "gpuherd.entrypoints.cli.app" in loaded
-    assert not SERVER_ONLY & loaded

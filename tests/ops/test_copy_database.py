@@ -27,10 +27,8 @@ from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.adapters.sql.service_tables import job
 from gpuherd.adapters.stores.installation_store import mark_of_file, unmark_copied
 from gpuherd.bootstrap.key_files import ProcessLock
-from gpuherd.entrypoints.cli.commands.local.database import DatabaseCopied
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
-from gpuherd.ops.copy_database import copy_database
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
+from gpuherd.ops.copy_database import DatabaseCopied, copy_database
 from gpuherd.ops.migrate import make_schema
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
@@ -168,7 +166,8 @@ class TestEverythingArrives:
     ) -> None:
         move(settings)
         assert refused(settings).code == "COPIED_AWAY"
-        assert unmark_copied(source) is not None
+        unmark_copied(source)
+        assert mark_of_file(source) is None
         assert refused(settings).code == "TARGET_NOT_EMPTY"
 
     def test_a_copy_that_fails_at_the_very_end_leaves_no_mark(

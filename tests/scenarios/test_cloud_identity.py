@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +194,10 @@ async def test_what_was_copied_away_starts_again_only_when_told(tmp_path: Path, 
     mark_copied(first.data_dir / "gpuherd.db", "postgresql://db/gpuherd on 2026-05-01")
     code, said = await exit_of(Server(tmp_path, novita))
     assert code == 78
-    assert all(it in said for it in ("was copied to postgresql://db/gpuherd", "gpuherd db reclaim"))
-    reclaim = Process(["db", "reclaim"], {"GPUHERD_DATA_DIR": str(first.data_dir)}, tmp_path / "reclaim.log")
-    await reclaim.start()
-    assert await reclaim.wait() == 0, reclaim.log.read_text()
+    assert all(it in said for it in ("was copied to postgresql://db/gpuherd", "DELETE FROM installation"))
+    # What the refusal says, typed by a person.
+    with closing(sqlite3.connect(first.data_dir / "gpuherd.db", isolation_level=None)) as connection:
+        connection.execute(re.search(r"DELETE FROM installation WHERE key = '\w+'", said)[0])  # type: ignore[index]
     again = Server(tmp_path, novita)
     await again.start()
     await again.process.end()

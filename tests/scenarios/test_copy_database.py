@@ -88,7 +88,7 @@ async def test_everything_goes_on_in_the_new_house(
     async with asyncio.timeout(60):
         assert await server.process.wait() == 78
     said = server.process.log.read_text()
-    assert all(it in said for it in ("was copied to", "gpuherd db reclaim"))
+    assert all(it in said for it in ("was copied to", "DELETE FROM installation"))
 
     there = Server(tmp_path, novita, GPUHERD_DATABASE_URL=postgres_url)
     await there.start()

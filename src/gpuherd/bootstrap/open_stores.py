@@ -38,6 +38,7 @@ from gpuherd.adapters.stores.installation_store import (
     claim_cloud,
     copied_to,
     replace_home,
+    unmark_command,
 )
 from gpuherd.adapters.stores.instance_locks import (
     LEASE_RENEW_S,
@@ -243,7 +244,7 @@ def claim_for(settings: Settings, database: Database, link: CloudLink, clock: Cl
         raise CannotStart(
             f"the database {where} was copied to {copy}, and lives on there: if both were served, each would "
             "rent for itself. Set GPUHERD_DATABASE_URL to the copy. If the copy is never served: "
-            "gpuherd db reclaim"
+            f"{unmark_command(settings.sqlite_path or Path())}"
         )
     claimed = claim_cloud(database, link.identity, link.api_key, clock.now(), HEARTBEAT_TIMEOUT)
     if claimed.claim is CloudClaim.REFUSED:

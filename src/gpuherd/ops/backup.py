@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -11,11 +12,30 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from gpuherd.adapters.sql import sqlite_file
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from gpuherd.adapters.stores.installation_store import mark_of_file
-from gpuherd.entrypoints.cli.commands.local.database import BackupMade, Restored
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.settings import Settings
+
+
+@dataclass(frozen=True)
+class BackupMade:
+    """A copy that was read through and found whole."""
+
+    file: Path
+    size_bytes: int
+    schema: str
+    installation: str
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The copy is the database now; the one before it, if any, is kept."""
+
+    database: Path
+    file: Path
+    replaced: Path | None
+    schema: str
+    installation: str
 
 
 def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:

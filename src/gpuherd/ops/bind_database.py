@@ -1,20 +1,28 @@
-"""`gpuherd db rebind` and `gpuherd db reclaim`: a person says to which cloud or place a database belongs."""
+"""`gpuherd db rebind`: a person says that a database belongs to the cloud of its next start."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.stores.installation_store import has_live_replicas, unbind_cloud, unmark_copied
+from gpuherd.adapters.stores.installation_store import has_live_replicas, unbind_cloud
 from gpuherd.bootstrap.rules_from_settings import redact_password
-from gpuherd.entrypoints.cli.commands.local.database import DatabaseBound
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ops.migrate import schema_of
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 from gpuherd.usecases.service.leader_election import HEARTBEAT_TIMEOUT
+
+
+@dataclass(frozen=True)
+class DatabaseBound:
+    """What a database belonged to, and what holds now."""
+
+    where: str
+    before: str | None
+    now: str
 
 
 def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:
@@ -36,21 +44,6 @@ def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:
             suggestion="use another database for the real cloud",
         )
     return DatabaseBound(where, before.words, "the next start takes the cloud of its settings")
-
-
-def reclaim_database(settings: Settings) -> DatabaseBound:
-    """Let a file be served again that was copied away."""
-    where, path = _existing(settings), settings.sqlite_path
-    if path is None:
-        raise CommandError(
-            ExitCode.USAGE,
-            "NOT_SQLITE",
-            "gpuherd db copy copies from SQLite only, so only a file has its mark",
-        )
-    with exclusive_access(path):
-        before = unmark_copied(path)
-    words = "it was not copied away" if before is None else "it can be served again; its copy must not be"
-    return DatabaseBound(where, before, words)
 
 
 def _existing(settings: Settings) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuherd.bootstrap.rules_from_settings import (
@@ -11,8 +12,28 @@ from gpuherd.bootstrap.rules_from_settings import (
     setting_fields,
     shown_value,
 )
-from gpuherd.entrypoints.cli.commands.local.config import Configuration, Setting
 from gpuherd.settings import FILE_NAME, Settings, SettingSource, load_settings, sources_of
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, fit for everybody's eyes: where it is a secret, the value is blotted out already."""
+
+    name: str
+    value: str | None
+    source: str
+    meaning: str
+    is_default: bool
+    is_secret: bool
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All of them, and the file that may hold some."""
+
+    file: Path
+    file_exists: bool
+    settings: Sequence[Setting]
 
 
 def configuration(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Configuration:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,15 +23,47 @@ from gpuherd.adapters.sql.database_copy import (
 )
 from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
-from gpuherd.adapters.stores.installation_store import mark_copied, mark_of_file, unmark_copied
+from gpuherd.adapters.stores.installation_store import (
+    mark_copied,
+    mark_of_file,
+    unmark_command,
+    unmark_copied,
+)
 from gpuherd.bootstrap.rules_from_settings import redact_password
-from gpuherd.entrypoints.cli.commands.local.database import CopiedTable, DatabaseCopied
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ops.migrate import make_schema, schema_of, unusable_error
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import DATABASE_FILE, Settings
+
+MICRO_USD = Decimal(1_000_000)
+
+
+@dataclass(frozen=True)
+class CopiedTable:
+    """One table, after both sides were read through and found to be the same."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class DatabaseCopied:
+    """Everything is in the target, and was compared."""
+
+    source: Path
+    target: str
+    schema: str
+    tables: Sequence[CopiedTable]
+    left_out: Mapping[str, str]
+    jobs_queued: int
+    gpus: int
+    micro_usd_an_hour: int
+
+    @property
+    def usd_an_hour(self) -> str:
+        return f"{self.micro_usd_an_hour / MICRO_USD:f}"
 
 
 def copy_database(
@@ -143,7 +178,7 @@ def _refuse_copied(path: Path) -> None:
             ExitCode.CONFLICT,
             "COPIED_AWAY",
             f"{path} was copied to {where}",
-            suggestion="if that copy is never served: gpuherd db reclaim, then say it again",
+            suggestion=f"if that copy is never served: {unmark_command(path)}; then say it again",
         )
 
 

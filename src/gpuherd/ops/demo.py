@@ -23,10 +23,20 @@ from gpuherd.bootstrap.key_files import CannotStart, admin_key
 from gpuherd.bootstrap.serve import bound_socket, running_service
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_signing import verify
+from gpuherd.entrypoints.cli.cli_output import Output
+from gpuherd.entrypoints.cli.command_runner import local_command
+from gpuherd.ops.startup import exit_if_start_fails
 from gpuherd.settings import Settings, load_settings
 
 SPEED = 5.0
 WEBHOOK_LIMIT_S = 30.0
+
+
+@local_command("demo", json=False)
+def demo(output: Output) -> None:
+    """Rent a simulated GPU, watch it become ready, and see its signed webhook arrive."""
+    with exit_if_start_fails():
+        run_demo()
 
 
 def run_demo() -> None:

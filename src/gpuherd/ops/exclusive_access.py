@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuherd.bootstrap.key_files import CannotStart, ProcessLock
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 
 
 @contextmanager

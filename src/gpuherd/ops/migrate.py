@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import dataclass
 
 import asyncpg
 
@@ -12,13 +13,25 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema_migration import migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from gpuherd.bootstrap.rules_from_settings import redact_password
-from gpuherd.entrypoints.cli.commands.local.database import Migrated
-from gpuherd.entrypoints.cli.runtime.errors import CommandError
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, open_postgres, open_sqlite
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """From which version of the schema to which; None for a database that was empty. `head` is ours."""
+
+    where: str
+    before: str | None
+    after: str | None
+    head: str
+
+    @property
+    def is_behind(self) -> bool:
+        return self.after is None or self.after < self.head
 
 
 def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrated:

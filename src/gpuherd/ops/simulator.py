@@ -8,11 +8,48 @@ import random
 import signal
 import sys
 
+import click
+
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.bootstrap.key_files import CannotStart
+from gpuherd.entrypoints.cli.cli_output import Output
+from gpuherd.entrypoints.cli.command_runner import local_command
+from gpuherd.ops.startup import exit_if_start_fails
 from gpuherd.simulator.scenarios import apply_scenario, scenario_names
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
+
+
+@local_command(
+    "simulator",
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=8090,
+        show_default=True,
+        help="0 takes any free port.",
+    ),
+    click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen."),
+    click.option(
+        "--speed",
+        type=click.FloatRange(min=0.01),
+        default=1.0,
+        show_default=True,
+        help="Divide boot and reclaim times of the simulator by this.",
+    ),
+    click.option(
+        "--scenario",
+        default="calm",
+        show_default=True,
+        help="A story with troubles in it; a wrong name lists them.",
+    ),
+    click.option("--seed", type=int, help="Repeat the same chances."),
+    json=False,
+)
+def simulator(output: Output, port: int, host: str, speed: float, scenario: str, seed: int | None) -> None:
+    """Run a stand-alone double of Novita's API that costs nothing."""
+    with exit_if_start_fails():
+        asyncio.run(simulate(host, port, speed, scenario, seed))
 
 
 async def simulate(host: str, port: int, speed: float, scenario: str, seed: int | None) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import re
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import click
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from gpuherd.client.client_connection import SystemClock
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import Offer
@@ -23,7 +21,6 @@ from gpuherd.domain.errors import FieldProblem
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.launch_spec import LaunchSpec
-from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.web import page_rendering
 from gpuherd.entrypoints.web.catalogue_pages import BAR_WIDTH, price_groups
 from gpuherd.entrypoints.web.instance_pages import (
@@ -53,6 +50,7 @@ from gpuherd.entrypoints.web.page_rendering import (
 )
 from gpuherd.entrypoints.web.service_pages import alerts_of, chapters_of
 from gpuherd.usecases.service.read_service_health import SystemStatus
+from tests.cli.support import CLI
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START
 
@@ -423,26 +421,9 @@ class TestCommands:
         text += "\n".join(["", *(way.text for it in Status for way in commands_for(an_instance(status=it)))])
         shown = set(self.SHOWN.findall(text))
         assert len(shown) > 8
-        known = command_line()
+        context = click.Context(CLI)
         for verb, word in shown:
-            command = known.commands.get(verb)
+            command = CLI.get_command(context, verb)
             assert command is not None, verb
             subcommands = getattr(command, "commands", {})
             assert not word or not subcommands or word in subcommands, (verb, word)
-
-
-def command_line() -> Any:
-    def nothing() -> None:
-        pass
-
-    app = build_app(
-        connect=lambda: pytest.fail("nobody is asked"),
-        clock=SystemClock(),
-        rng=random.Random(1),
-        serve=nothing,
-        simulator=nothing,
-        demo=nothing,
-        # Handed in by the program itself.
-        more={"doctor": nothing},
-    )
-    return typer.main.get_command(app)

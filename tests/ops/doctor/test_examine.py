@@ -11,10 +11,10 @@ import pytest
 
 from gpuherd import __version__
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.examine import examine
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ports.clock_port import Clock
-from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, running_api
+from tests.cli.support import Answer, FakeApi, SeenRequest, running_api
 from tests.support.fake_clock import FakeClock
 from tests.support.sql.databases import migrate_file
 

@@ -30,14 +30,13 @@ PRELOADED_MODULES = (
     "gpuherd.adapters.queue.postgres_repository",
     "gpuherd.adapters.sql.listen_notify",
     "gpuherd.adapters.sql.schema_migration",
-    "gpuherd.entrypoints.cli.app",
-    "gpuherd.entrypoints.cli.commands.local.database",
-    "gpuherd.entrypoints.cli.commands.local.config",
-    "gpuherd.entrypoints.cli.commands.local.doctor",
-    "gpuherd.entrypoints.cli.runtime.webhook_receiver",
+    "gpuherd.entrypoints.cli.cli_app",
+    "gpuherd.entrypoints.cli.rental_progress",
+    "gpuherd.entrypoints.cli.webhook_commands",
+    "gpuherd.ops.database_commands",
+    "gpuherd.ops.operator_commands",
     "gpuherd.entrypoints.web.web_app",
     "gpuherd.simulator.server",
-    "typer.rich_utils",
 )
 
 

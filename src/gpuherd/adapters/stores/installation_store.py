@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -266,12 +267,16 @@ def mark_copied(path: Path, where: str) -> None:
         connection.execute("INSERT OR REPLACE INTO installation VALUES (?, ?)", (COPIED_FLAG, where))
 
 
-def unmark_copied(path: Path) -> str | None:
-    """Take the mark back; return what it said, None if there was none."""
-    before = mark_of_file(path)
+def unmark_copied(path: Path) -> None:
+    """Take the mark back."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM installation WHERE key = ?", (COPIED_FLAG,))
-    return before
+
+
+def unmark_command(path: Path) -> str:
+    """Return what a person types to take the mark back."""
+    statement = f"DELETE FROM installation WHERE key = '{COPIED_FLAG}'"  # noqa: S608  a constant, to be shown
+    return f'sqlite3 {shlex.quote(str(path))} "{statement}"'
 
 
 def mark_of_file(path: Path) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.adapters.sql.sqlite_file import find_damage
 from gpuherd.bootstrap.rules_from_settings import redact_password
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 from gpuherd.resilience.concurrency import run_in_daemon_thread
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import NAME as CLOUD
 from gpuherd.ops.doctor.cloud import check_cloud
 from gpuherd.ops.doctor.database import NAME as DATABASE
@@ -15,6 +14,7 @@ from gpuherd.ops.doctor.database import check_postgres, check_sqlite
 from gpuherd.ops.doctor.files import DIRECTORY, check_files
 from gpuherd.ops.doctor.port import NAME as PORT
 from gpuherd.ops.doctor.port import check_port
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.server import NAME as SERVER
 from gpuherd.ops.doctor.server import check_server, is_remote
 from gpuherd.ops.doctor.verdicts import PROBLEM, judge_settings, judge_unknown_variables

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuherd.bootstrap.key_files import ADMIN_KEY_FILE, SECRETS_KEY_FILE, WEBHOOK_KEY_FILE
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 
 KEY_FILES = (ADMIN_KEY_FILE, WEBHOOK_KEY_FILE, SECRETS_KEY_FILE)

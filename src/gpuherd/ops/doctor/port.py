@@ -6,8 +6,8 @@ from enum import Enum, auto
 
 from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.bootstrap.serve import LOOPBACK_HOSTS, bound_socket
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.http_query import http_query
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.server import is_gpuherd
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM
 from gpuherd.ports.clock_port import Clock

@@ -11,9 +11,9 @@ from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.bootstrap.serve import LOOPBACK_HOSTS
 from gpuherd.client.client_errors import BadConfiguration
 from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
+from gpuherd.ops.doctor.results import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 
-from gpuherd.entrypoints.cli.commands.local.doctor import SETTINGS, CheckResult, Severity
+from gpuherd.ops.doctor.results import SETTINGS, CheckResult, Severity
 from gpuherd.settings import SETTING_NAMES, SettingSource
 
 OK, WARNING, PROBLEM = Severity.OK, Severity.WARNING, Severity.PROBLEM

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.look import look
+from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.ops.doctor.live.support import LiveWorld

@@ -10,13 +10,13 @@ from decimal import Decimal
 import pytest
 
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
-from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.bill import look_at_bill
 from gpuherd.ops.doctor.live.machine import judge_story
 from gpuherd.ops.doctor.live.rent import PaidChecks
 from gpuherd.ops.doctor.live.rentals import INSTANCE_NAME, RentalState, RentPlan
 from gpuherd.ops.doctor.live.story import MachineStory
+from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
 from gpuherd.simulator.create_request import ExposedPort
 from gpuherd.simulator.world.machine import SimulatedMachine
 from tests.ops.doctor.live.support import LiveWorld

@@ -11,8 +11,8 @@ import pytest
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_transport import Reply, Request
 from gpuherd.domain.cloud.offer import Offer
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 from gpuherd.ops.doctor.live.rentals import LABEL, RentPlan, ServerRentals, plan_of
+from gpuherd.ops.doctor.results import CannotLook
 
 PLAN = RentPlan(("RTX 3090 24GB",), "101", Decimal("0.11"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, LiveFinding
+from gpuherd.ops.doctor.results import Agreement, LiveFinding
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from gpuherd.adapters.novita.novita_billing import read_charge
 from gpuherd.adapters.novita.novita_call import NovitaReply
 from gpuherd.adapters.novita.novita_json import text
 from gpuherd.domain.money.bill import BillCategory
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
 from gpuherd.ops.doctor.live.look import read_bill
+from gpuherd.ops.doctor.results import CannotLook, LiveFinding
 
 ASK_AGAIN = "no rows yet; ask again tomorrow: gpuherd doctor --live --report FILE"
 # A poll at each edge of each run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuherd.adapters.novita.novita_call import NoReply, NotSent, NovitaExchange, NovitaReply
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
+from gpuherd.ops.doctor.results import CannotLook
 from gpuherd.ports.clock_port import Clock
 
 TIMEOUT_S = 20.0

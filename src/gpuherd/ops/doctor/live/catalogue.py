@@ -17,8 +17,8 @@ from gpuherd.adapters.novita.novita_json import (
 )
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import NotFound
-from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
 from gpuherd.ops.doctor.live import assumptions
+from gpuherd.ops.doctor.results import LiveFinding
 
 # No GPU is rented for less or more an hour; a price outside of it is in another unit.
 PLAUSIBLE_USD = (Decimal("0.03"), Decimal(60))

@@ -13,8 +13,7 @@ from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import BadConfiguration
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding, Quote, Rented
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import ExitCode
 from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.live.bill import look_at_bill
 from gpuherd.ops.doctor.live.calls import NovitaCalls, spacing_s
@@ -22,6 +21,7 @@ from gpuherd.ops.doctor.live.look import FreeLook, look
 from gpuherd.ops.doctor.live.machine import judge_story
 from gpuherd.ops.doctor.live.rent import PaidChecks
 from gpuherd.ops.doctor.live.rentals import RentPlan, ServerRentals, plan_of
+from gpuherd.ops.doctor.results import CannotLook, LiveFinding, Quote, Rented
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
 

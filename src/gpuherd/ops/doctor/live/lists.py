@@ -14,9 +14,9 @@ from gpuherd.adapters.novita.novita_call import NovitaReply
 from gpuherd.adapters.novita.novita_failures import ResourceKind
 from gpuherd.adapters.novita.novita_json import text, whole
 from gpuherd.domain.errors import MachineGone
-from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
+from gpuherd.ops.doctor.results import LiveFinding
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from gpuherd.adapters.novita.novita_call import NovitaReply
 from gpuherd.adapters.novita.novita_json import whole
 from gpuherd.adapters.novita.paged_list import LONG_PAGE_SIZE, PAGE_SIZE
 from gpuherd.domain.cloud.offer import BillingMode, Offer
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding
-from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.cli_errors import ExitCode
 from gpuherd.ops.doctor.live import catalogue, lists, money
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.ops.doctor.live.lists import NumberedPages
+from gpuherd.ops.doctor.results import CannotLook, LiveFinding
 
 # Ids that nobody has: a machine's are 16 hexadecimal digits, drawn at random.
 NO_MACHINE_ID = "0" * 16

@@ -22,13 +22,13 @@ from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.errors import MachineGone, OutcomeUnknown
 from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import parse_tag
-from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.assumptions import Assumption
 from gpuherd.ops.doctor.live.catalogue import unread
 from gpuherd.ops.doctor.live.money import judge_metrics
 from gpuherd.ops.doctor.live.rentals import INSTANCE_NAME
 from gpuherd.ops.doctor.live.story import MachineStory
+from gpuherd.ops.doctor.results import Agreement, LiveFinding
 
 # Of the settling time: what a create and its reply take, and how much later than seen once a list may be.
 REPLY_S, LAG_FACTOR = 30, 4

@@ -10,10 +10,10 @@ from gpuherd.adapters.novita.novita_billing import UNITS_PER_USD, read_charge, r
 from gpuherd.adapters.novita.novita_call import NovitaReply
 from gpuherd.adapters.novita.novita_json import text, whole
 from gpuherd.domain.money.bill import BillCategory
-from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.calls import Throttled
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
+from gpuherd.ops.doctor.results import LiveFinding
 
 # What the rounding of a second and of a price may make of a row's amount.
 ROW_SLACK = Decimal("0.0005")

@@ -10,12 +10,12 @@ from typing import Any
 from gpuherd.adapters.novita import novita_json
 from gpuherd.adapters.novita.novita_json import text, whole
 from gpuherd.adapters.novita.paged_list import PAGE_SIZE
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
 from gpuherd.ops.doctor.live.look import read_metrics
 from gpuherd.ops.doctor.live.rentals import Rentals, RentalState, RentPlan
 from gpuherd.ops.doctor.live.story import MachineStory, Sighting
+from gpuherd.ops.doctor.results import CannotLook
 
 Tell = Callable[[str], None]
 

@@ -18,7 +18,7 @@ from gpuherd.client.client_errors import GpuherdError, NotFound
 from gpuherd.client.wish import Lease
 from gpuherd.contract.instance_models import Instance
 from gpuherd.domain.cloud.offer import Offer
-from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook
+from gpuherd.ops.doctor.results import CannotLook
 
 T = TypeVar("T")
 

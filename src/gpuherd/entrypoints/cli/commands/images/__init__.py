@@ -1,1 +1,0 @@
-"""Commands about what the account keeps for images: registry, templates."""

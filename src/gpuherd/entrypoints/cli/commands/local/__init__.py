@@ -1,1 +1,0 @@
-"""The commands that work on this host and its database, not over HTTP."""

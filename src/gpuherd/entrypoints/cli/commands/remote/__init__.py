@@ -1,1 +1,0 @@
-"""Commands that go to a machine: ssh, exec, cp, ssh-config, run, open."""

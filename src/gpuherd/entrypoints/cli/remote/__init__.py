@@ -1,1 +1,0 @@
-"""Goes to the machine itself, through the ssh of this computer."""

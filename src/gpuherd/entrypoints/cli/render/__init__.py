@@ -1,1 +1,0 @@
-"""Tables, progress and times on a terminal."""

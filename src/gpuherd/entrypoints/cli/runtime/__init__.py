@@ -1,1 +1,0 @@
-"""What every command needs: options, errors, exit codes, looking things up."""
