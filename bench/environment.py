@@ -43,13 +43,9 @@ class Scale:
     fleet_spacing_s: float = 0.6
     # What a boot takes at the speed of a burst.
     boot_s: float = 26.0
-    jobs: int = 200
     idle_s: float = 20.0
-    streams: int = 200
-    streams_s: float = 15.0
     wishes: int = 300
     replica_rounds: int = 3
-    rows: tuple[int, ...] = (10_000, 100_000)
     spans: int = 1_000_000
 
 
@@ -66,13 +62,9 @@ TINY = Scale(
     webhook_spacing_s=0.2,
     fleet=3,
     fleet_spacing_s=0.2,
-    jobs=5,
     idle_s=1.0,
-    streams=5,
-    streams_s=1.0,
     wishes=20,
     replica_rounds=1,
-    rows=(100, 300),
     spans=2_000,
 )
 

@@ -9,26 +9,22 @@ from bench.report import Line
 from bench.rows import (
     burst,
     costs,
+    feel,
     fleet,
-    growth,
     idle,
-    jobs,
-    leases,
     memory,
-    metering,
     recovery,
     rental,
     replicas,
     restart,
     webhook,
 )
-from bench.rows.requests import comprehensive, create, get, listing, streams, traces
+from bench.rows.requests import comprehensive, create, get, listing
 
 Row = Callable[[BenchEnvironment], Awaitable[list[Line]]]
 
 ROWS: Mapping[str, Row] = {
     "create": create.measure,
-    "traces": traces.measure,
     "get": get.measure,
     "list": listing.measure,
     "comprehensive": comprehensive.measure,
@@ -38,13 +34,9 @@ ROWS: Mapping[str, Row] = {
     "memory": memory.measure,
     "restart": restart.measure,
     "recovery": recovery.measure,
-    "jobs": jobs.measure,
     "idle": idle.measure,
-    "leases": leases.measure,
     "rental": rental.measure,
-    "streams": streams.measure,
     "replicas": replicas.measure,
-    "growth": growth.measure,
     "costs": costs.measure,
-    "meter": metering.measure,
+    "feel": feel.measure,
 }

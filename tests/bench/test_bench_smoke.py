@@ -13,8 +13,8 @@ from bench.rows import ROWS
 
 
 async def test_the_cheapest_row_measures_ours_and_its_baseline(tmp_path: Path) -> None:
-    lines = await ROWS["jobs"](BenchEnvironment(tmp_path, TINY))
-    assert [line.what for line in lines] == ["job enqueue → start, idle, p50"]
+    lines = await ROWS["feel"](BenchEnvironment(tmp_path, TINY))
+    assert [line.what for line in lines] == ["CPU of `gpuherd --help`", "CPU of `gpuherd ls, no server`"]
     assert all(line.ours and line.baseline and line.target for line in lines)
     assert lines[0].ratio is not None
     assert lines[0].ratio > 0
@@ -35,25 +35,6 @@ async def test_two_workers_are_measured_beside_one(tmp_path: Path) -> None:
     assert len(lines) == 3
     assert all(line.ours for line in lines)
     assert [line.ratio is not None and line.ratio > 0 for line in lines] == [True, True, False]
-
-
-@pytest.mark.long
-@pytest.mark.postgres
-async def test_growth_is_measured_on_both_databases(tmp_path: Path) -> None:
-    lines = await ROWS["growth"](BenchEnvironment(tmp_path, TINY))
-    assert sum("SQLite" in line.what for line in lines) == 5
-    assert sum("PostgreSQL" in line.what for line in lines) == 5
-    assert all(line.ours and line.baseline and line.ratio for line in lines)
-
-
-@pytest.mark.long
-@pytest.mark.postgres
-async def test_leases_are_measured_on_both_databases(tmp_path: Path) -> None:
-    lines = await ROWS["leases"](BenchEnvironment(tmp_path, TINY))
-    assert [line.what for line in lines] == [
-        "idle CPU for 300 leases on SQLite",
-        "idle CPU for 300 leases on PostgreSQL",
-    ]
 
 
 def test_the_page_shows_what_missed_its_target() -> None:
