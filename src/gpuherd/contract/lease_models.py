@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import unicodedata
+from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import unquote
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, StrictInt, StrictStr, model_validator
 
+from gpuherd.contract.body_models import Code, RequestModel, Words
+from gpuherd.contract.body_models import Moment as GivenMoment
 from gpuherd.contract.wire_models import Moment, Number, ReplyModel, Usd, one_of
 
 EndAction = Annotated[str, one_of("stop", "delete")]
@@ -114,3 +118,137 @@ class AutoStop(ReplyModel, needs=("then",)):
     ends_at: Moment | None = Field(
         description="if it stays as it is; null while it is in use, or cannot be used"
     )
+
+
+# Bodies
+
+DAY_S = 86_400
+
+
+def _between(least: int, most: int) -> Any:
+    return Field(ge=least, le=most)
+
+
+def _number(least: int, most: int, unit: str = "") -> Words:
+    return Words(f"must be a whole number {unit and f'of {unit} '}from {least} to {most}")
+
+
+def _check_path(value: str) -> str:
+    """Return the path, or raise what is wrong with it."""
+    if any(char.isspace() or not char.isprintable() or char in "\\#" for char in value):
+        raise ValueError("must not contain spaces, backslashes, # or control characters")
+    # The address may lead below a path of a shared host: the check must not climb out of it.
+    segments = unquote(value.partition("?")[0]).replace("\\", "/").split("/")
+    if {".", ".."} & set(segments):
+        raise ValueError("must not contain . or .. segments")
+    return value
+
+
+def _check_text(value: str) -> str:
+    """Return a text that a reply may be searched for, or raise what is wrong with it."""
+    if any(unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\r\n" for char in value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+Port = Annotated[StrictInt, _between(1, 65535), _number(1, 65535)]
+UrlPath = Annotated[
+    StrictStr,
+    Field(max_length=1024, pattern="^/"),
+    AfterValidator(_check_path),
+    Words("must begin with a slash and have at most 1024 characters"),
+]
+# Smaller ones are never the final answer to a request.
+HttpStatus = Annotated[StrictInt, _between(200, 599)]
+HttpStatuses = Annotated[list[HttpStatus], Field(min_length=1, max_length=20)]
+
+
+class HealthCheckBody(RequestModel):
+    """What to ask, what to expect, and how long to go on."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    target_port: Port | None = None
+    path: UrlPath = "/"
+    timeout_ms: Annotated[StrictInt, _between(100, 60_000), _number(100, 60_000)] = 10_000
+    retry_attempts: Annotated[StrictInt, _between(0, 10), _number(0, 10)] = 3
+    retry_delay_ms: Annotated[StrictInt, _between(50, 30_000), _number(50, 30_000)] = 2_000
+    max_wait_ms: Annotated[
+        StrictInt, Field(alias="maxWaitTimeMs"), _between(1_000, 1_800_000), _number(1_000, 1_800_000)
+    ] = 300_000
+    # None: any 2xx.
+    expected_status: Annotated[
+        HttpStatus | HttpStatuses | None,
+        Words("must be a status from 200 to 599, or a list of 1 to 20 of them"),
+    ] = None
+    body_contains: Annotated[
+        Annotated[StrictStr, Field(min_length=1, max_length=1000), AfterValidator(_check_text)] | None,
+        Words("must be a text of 1 to 1000 characters"),
+    ] = None
+
+
+LeaseSeconds = Annotated[StrictInt, _between(10, 90 * DAY_S), _number(10, 90 * DAY_S, "seconds")]
+Percent = Annotated[StrictInt, _between(1, 100), _number(1, 100, "percent")]
+Then = Annotated[Literal["stop", "delete"], Words("must be stop or delete")]
+
+
+class LeaseBody(RequestModel):
+    """How long from the rental on, or until when; and what then."""
+
+    # Also where it is a body of its own.
+    problem_code: ClassVar[str] = "INVALID_LEASE"
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    seconds: LeaseSeconds | None = None
+    until: Annotated[GivenMoment | None, Words("must be a time in ISO 8601")] = None
+    then: Then | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.seconds is None) == (self.until is None):
+            raise ValueError("give seconds or until, one of the two")
+        return self
+
+
+class ActivityBody(RequestModel):
+    """Where the application tells whether it is in use."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    port: Port
+    path: UrlPath = "/"
+
+
+class AutoStopBody(RequestModel):
+    """An end for what nobody uses."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    idle_s: Annotated[
+        Annotated[StrictInt, _between(300, 7 * DAY_S), _number(300, 7 * DAY_S, "seconds")] | None,
+        Field(alias="idleSeconds"),
+    ] = None
+    gpu_below: Percent = 5
+    cpu_below: Percent = 10
+    activity: Annotated[ActivityBody | None, Words("must be an object")] = None
+    silence_s: Annotated[LeaseSeconds | None, Field(alias="silenceSeconds")] = None
+    then: Then = "stop"
+
+    @model_validator(mode="after")
+    def _one_at_least(self) -> Self:
+        if self.idle_s is None and self.silence_s is None:
+            raise ValueError("give idleSeconds or silenceSeconds, or both")
+        of_idleness = self.model_fields_set & {"gpu_below", "cpu_below", "activity"}
+        if self.idle_s is None and of_idleness:
+            raise ValueError("gpuBelow, cpuBelow and activity need idleSeconds")
+        return self
+
+
+LeaseField = Annotated[LeaseBody | None, Code(LeaseBody.problem_code), Words("must be an object")]
+AutoStopField = Annotated[AutoStopBody | None, Code("INVALID_AUTO_STOP"), Words("must be an object")]
+DeleteAfterStopped = Annotated[
+    LeaseSeconds | None,
+    Field(alias="deleteAfterStoppedSeconds"),
+    Code("INVALID_DELETE_AFTER_STOPPED"),
+]
+HealthCheckField = Annotated[HealthCheckBody | None, Code("INVALID_HEALTH_CHECK"), Words("must be an object")]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from gpuherd.contract.body_models import RequestModel, ShortText
+from gpuherd.contract.lease_models import LeaseField
 from gpuherd.contract.wire_models import FieldError, Problem, Refusal
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.template import TemplateUnusable
@@ -30,12 +31,12 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.instance.plan import PlanExpired
 from gpuherd.entrypoints.body_problems import validate_body
-from gpuherd.entrypoints.schemas.endings import LeaseField
 from gpuherd.entrypoints.use_case_access import Plane, current_request
 from gpuherd.usecases.access.audit_requests import TooManyRepeats
 from gpuherd.usecases.events.manage_webhooks import TooManyTests, TooManyTestsOfKey
 from gpuherd.usecases.events.stream_events import TooManyStreams, TooManyStreamsOfKey
 from gpuherd.usecases.instances.check_launch import AskedValues
+from gpuherd.usecases.instances.launch_spec_from_body import lease_of
 
 
 class Unauthorized(GpuherdError):
@@ -262,5 +263,5 @@ async def parsed(model: type[M], said: Mapping[str, Any], plane: Plane, caller: 
 def _well_formed(said: Mapping[str, Any], problems: Sequence[FieldProblem]) -> AskedValues:
     wrong = {it.field.partition(".")[0] for it in problems}
     fields = validate_body(_JudgedFields, {name: said[name] for name in JUDGED_FIELDS & said.keys() - wrong})
-    lease = None if fields.lease is None else fields.lease.to_domain()
+    lease = lease_of(fields.lease)
     return AskedValues(fields.region, fields.regions, lease)

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
-from urllib.parse import unquote
 
 from gpuherd.domain.backoff import exponential_delay
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.instance.proxy_error_page import PAGE_MAX_BYTES, error_page
-
-# From, to.
-PORT = (1, 65535)
-
-
-TIMEOUT_MS = (100, 60_000)
-RETRY_ATTEMPTS = (0, 10)
-RETRY_DELAY_MS = (50, 30_000)
-MAX_WAIT_MS = (1_000, 1_800_000)
-
-
-# Smaller ones are never the final answer to a request.
-STATUS = (200, 599)
-
-
-STATUSES_MAX = 20
-PATH_MAX_CHARS = 1024
-TEXT_MAX_CHARS = 1000
 
 
 @dataclass(frozen=True)
@@ -61,24 +41,6 @@ class HealthCheck:
         """Return what `as_doc` wrote down."""
         statuses = doc["expected_status"]
         return cls(**{**doc, "expected_status": None if statuses is None else tuple(statuses)})
-
-
-def check_path(value: str) -> str:
-    """Return the path, or raise what is wrong with it."""
-    if any(char.isspace() or not char.isprintable() or char in "\\#" for char in value):
-        raise ValueError("must not contain spaces, backslashes, # or control characters")
-    # The address may lead below a path of a shared host: the check must not climb out of it.
-    segments = unquote(value.partition("?")[0]).replace("\\", "/").split("/")
-    if {".", ".."} & set(segments):
-        raise ValueError("must not contain . or .. segments")
-    return value
-
-
-def check_text(value: str) -> str:
-    """Return a text that a reply may be searched for, or raise what is wrong with it."""
-    if any(unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\r\n" for char in value):
-        raise ValueError("must not contain control characters")
-    return value
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.lease_models import LeaseBody
 from gpuherd.contract.webhook_models import EventHistory
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.cloud.machine import LogSource
@@ -36,7 +37,6 @@ from gpuherd.entrypoints.list_queries import (
     number,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.endings import LeaseBody
 from gpuherd.entrypoints.schemas.goals import (
     GoalBody,
     GoalByNameBody,
@@ -58,6 +58,7 @@ from gpuherd.entrypoints.use_case_access import (
 )
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
+from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
 from gpuherd.usecases.instances.read_instance import WAIT_MAX_S
 from gpuherd.usecases.instances.read_log import LogReader
 from gpuherd.usecases.views.instance_view import (
@@ -315,7 +316,7 @@ lease_router = APIRouter(prefix="/api/instances/{id_or_name}", tags=["leases"])
 @lease_router.post("/lease", openapi_extra=takes(LeaseBody))
 async def set_lease(id_or_name: str, request: Request) -> Response:
     """Set the end of an instance anew: `seconds` from now, or `until` a moment; `then` stop or delete."""
-    order = validate_body(LeaseBody, await read_object(request)).to_order()
+    order = lease_order_of(validate_body(LeaseBody, await read_object(request)))
     return _changed(
         request, await plane_of(request).change_lease.set(id_or_name, order, acting_caller(request))
     )

@@ -8,9 +8,10 @@ from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, model_val
 
 from gpuherd.contract.body_models import NOT_BLANK, Code, NotNull, RequestModel, Words
 from gpuherd.contract.launch_models import WaitForCapacity
+from gpuherd.contract.lease_models import HealthCheckBody, HealthCheckField, Port
 from gpuherd.domain.instance.health import HealthCheck
-from gpuherd.entrypoints.schemas.health_check import HealthCheckBody, HealthCheckField, Port
 from gpuherd.entrypoints.schemas.texts import WebhookUrl
+from gpuherd.usecases.instances.launch_spec_from_body import health_check_of
 
 _NAMELESS = "must name an instance"
 
@@ -79,8 +80,7 @@ class StartBody(GoalBody):
     @property
     def check(self) -> HealthCheck | None:
         """The health check, whatever it was called."""
-        check = self.health_check or self.health_check_config
-        return None if check is None else check.to_domain()
+        return health_check_of(self.health_check or self.health_check_config)
 
 
 class StartByNameBody(StartBody):

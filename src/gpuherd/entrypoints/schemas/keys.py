@@ -18,11 +18,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gpuherd.contract.body_models import USD_MAX, Code, Label, Moment, RequestModel, Words, plain_number
+from gpuherd.contract.lease_models import LeaseSeconds
 from gpuherd.domain.api_key import NO_LIMITS, Limits, Scope
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.launch_spec import value_problem
 from gpuherd.domain.secret import NAME, NAME_RULE, VALUE_CHARS_MAX, Secret
-from gpuherd.entrypoints.schemas.endings import LeaseSeconds
 from gpuherd.usecases.access.manage_keys import KeyRequest
 
 COUNT_MAX = 1_000_000

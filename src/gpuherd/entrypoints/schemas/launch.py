@@ -23,6 +23,7 @@ from pydantic import (
 
 from gpuherd.contract.body_models import Code, NotNull, RequestModel, ShortText, Words, plain_number, readable
 from gpuherd.contract.launch_models import CAPACITY_WAIT_MAX_S, WaitForCapacity
+from gpuherd.contract.lease_models import AutoStopField, DeleteAfterStopped, HealthCheckField, LeaseField
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure, Optimize
@@ -31,8 +32,6 @@ from gpuherd.domain.instance.lineage import OnReclaim
 from gpuherd.domain.instance.offer_ranking import AUTO
 from gpuherd.domain.instance.plan import HeldPlan
 from gpuherd.domain.instance.rent_attempt import SEPARATOR
-from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
-from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
 from gpuherd.entrypoints.schemas.texts import WebhookUrl
 from gpuherd.entrypoints.schemas.workload import (
@@ -46,6 +45,12 @@ from gpuherd.entrypoints.schemas.workload import (
 )
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.instances.launch_spec_from_body import (
+    health_check_of,
+    idleness_of,
+    lease_of,
+    silence_of,
+)
 
 PRODUCT_NAMES_MAX = 20
 FALLBACK_AFTER_S = 600
@@ -227,7 +232,7 @@ class LaunchBody(RequestModel):
         plan: HeldPlan | None = None,
     ) -> LaunchRequest:
         """Return what is asked for."""
-        said, wait, check = self.__dict__, self.wait_for_capacity, self.health_check
+        said, wait = self.__dict__, self.wait_for_capacity
         names = tuple(self.product_names or ())
         return LaunchRequest(
             wish=LaunchSpec(
@@ -238,7 +243,7 @@ class LaunchBody(RequestModel):
                 **dict(zip(WISH_FIELDS, _wish_values(said), strict=True)),
             ),
             regions=None if self.regions is None else tuple(self.regions),
-            health_check=None if check is None else check.to_domain(),
+            health_check=health_check_of(self.health_check),
             terms=self._terms(),
             claim=claim,
             caller=caller,
@@ -256,9 +261,9 @@ class LaunchBody(RequestModel):
         if lease is None and auto_stop is None and self.delete_stopped_s is None:
             return NO_TERMS
         return Terms(
-            None if lease is None else lease.to_domain(),
-            None if auto_stop is None else auto_stop.silence(),
-            None if auto_stop is None else auto_stop.idleness(),
+            lease_of(lease),
+            silence_of(auto_stop),
+            idleness_of(auto_stop),
             self.delete_stopped_s,
         )
 

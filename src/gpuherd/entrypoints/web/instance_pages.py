@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.lease_models import LeaseBody
 from gpuherd.domain.cloud.machine import LogSource
 from gpuherd.domain.egress_policy import redact_query
 from gpuherd.domain.instance.goal_rules import RESTARTABLE, STOPPABLE
@@ -28,7 +29,6 @@ from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.durations import HOUR
 from gpuherd.entrypoints.http_auth import acting_caller, caller_of, may_go_on
 from gpuherd.entrypoints.list_queries import Query, instance_query
-from gpuherd.entrypoints.schemas.endings import LeaseBody
 from gpuherd.entrypoints.streamed_replies import LogReply
 from gpuherd.entrypoints.use_case_access import plane_of
 from gpuherd.entrypoints.web.page_rendering import (
@@ -43,6 +43,7 @@ from gpuherd.entrypoints.web.page_rendering import (
     without_blanks,
 )
 from gpuherd.usecases.instances.explain_instance import describe_lineage
+from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
 from gpuherd.usecases.instances.read_log import LogReader
 from gpuherd.usecases.instances.tell_timeline import advice_for, explain_waiting, story_of
 
@@ -418,7 +419,7 @@ async def set_lease(request: Request) -> Response:
     hours = request.state.form.text("hours")
     if hours:
         body = {"seconds": int(hours) * HOUR if hours in LEASE_HOURS else None}
-        it = await leases.set(word, validate_body(LeaseBody, body).to_order(), caller)
+        it = await leases.set(word, lease_order_of(validate_body(LeaseBody, body)), caller)
     else:
         it = await leases.remove(word, caller)
     return done(f"/instances/{it.id}", "lease")
