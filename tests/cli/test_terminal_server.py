@@ -174,3 +174,9 @@ def test_an_idle_one_can_be_kept(server: str) -> None:
     assert "it has no end" not in told
     assert "stop after 30 min of idleness" in words_of(seen(server, "show", "lazy").display)
     seen(server, "keep", "lazy")
+
+
+def test_a_name_that_no_path_can_carry_is_refused(server: str) -> None:
+    screen = seen(server, "up", "--yes", *WISH, "--name", "team/train", code=2)
+    assert "name:" in words_of(screen.display)
+    assert "no instance is like that" in seen(server, "ls", "--name", "team/train").text

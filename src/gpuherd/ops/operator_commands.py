@@ -237,7 +237,7 @@ class _Paid:
 
     rented: Rented | None = None
     quoted_usd: Decimal | None = None
-    # Why they were not made, or not to the end, although somebody wanted them.
+    # Why they were not made, or not to the end, although the user wanted them.
     failed: str | None = None
     free_shown: bool = False
 
@@ -272,7 +272,7 @@ def run_live_checks(contact: LiveChecks, order: LiveOrder, output: Output) -> Ex
 
 
 def _paid(contact: LiveChecks, order: LiveOrder, output: Output, free: Sequence[LiveFinding]) -> _Paid:
-    """Make the paid checks where somebody has agreed to their price."""
+    """Make the paid checks if the user has agreed to their price."""
 
     def tell(line: str) -> None:
         if not output.silent:

@@ -63,7 +63,7 @@ class Term(click.ParamType[timedelta]):
     click.option(
         "--max-lease",
         type=Duration(),
-        help="Each of its instances has a lease, of at most so long: 90m, 8h, 2d.",
+        help="Each of its instances has a lease, of at most this length: 90m, 8h, 2d.",
     ),
     click.option("--rpm", type=click.IntRange(1), help="Requests a minute."),
     ids=True,
@@ -87,9 +87,9 @@ def create_key(
         "scopes": list(scope),
         "label": label,
         "expiresAt": expires and (output.clock.now() + expires).isoformat(),
-        "limits": _without_none(limits) or None,
+        "limits": {name: value for name, value in limits.items() if value is not None} or None,
     }
-    made = server.post("/api/keys", _without_none(body))
+    made = server.post("/api/keys", body)
     secret = _once_shown(made, "key")
     if not output.for_people:
         # The two secrets come last.
@@ -178,10 +178,6 @@ def _limits(key: Row) -> str:
     return ", ".join(filter(None, words))
 
 
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 KEYS = ListTable(
     "keys",
     (
@@ -196,9 +192,14 @@ KEYS = ListTable(
     ),
     "no keys but the admin key",
 )
-keys = group_with_default("keys", list_keys, "Who else may use this server, how far, and how long.")
-for _command in (create_key, list_keys, revoke_key, webhook_secret):
-    keys.add_command(_command)
+keys = group_with_default(
+    "keys",
+    list_keys,
+    create_key,
+    revoke_key,
+    webhook_secret,
+    help="Who else may use this server, how far, and how long.",
+)
 
 
 # --- secrets: a value is never an argument or an answer ---
@@ -266,12 +267,17 @@ def rotate_secrets(server: ServerConnection, output: Output) -> None:
         output.note("nothing needs the previous key any more")
 
 
-secrets = group_with_default("secrets", list_secrets, "Values for variables of instances, kept encrypted.")
-for _command in (set_secret, list_secrets, remove_secret, rotate_secrets):
-    secrets.add_command(_command)
+secrets = group_with_default(
+    "secrets",
+    list_secrets,
+    set_secret,
+    remove_secret,
+    rotate_secrets,
+    help="Values for variables of instances, kept encrypted.",
+)
 
 
-# --- the audit log: read it, and verify that nobody has changed it ---
+# --- the audit log: read it, and verify that it is unchanged ---
 
 
 AUDIT = ListTable(
@@ -322,9 +328,7 @@ def verify(server: ServerConnection, output: Output) -> None:
         raise click.exceptions.Exit(int(ExitCode.FAILED))
 
 
-audit = group_with_default("audit", list_entries, "Who did what.")
-for _command in (list_entries, verify):
-    audit.add_command(_command)
+audit = group_with_default("audit", list_entries, verify, help="Who did what.")
 
 
 def _walk_chain(server: ServerConnection) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from gpuherd.entrypoints.cli.command_runner import (
     remove_after_confirm,
     server_command,
 )
+from gpuherd.entrypoints.cli.instance_facts import stock_of
 from gpuherd.entrypoints.cli.launch_options import BILLING_MODES, REGISTRY_AUTH, region_choices
 from gpuherd.entrypoints.cli.server_connection import ServerConnection, path_of
 
@@ -70,18 +71,12 @@ def list_registry_auths(server: ServerConnection, output: Output) -> None:
 
 
 registry = group_with_default(
-    "registry", list_registry_auths, "Logins to registries with private images; the cloud keeps them."
+    "registry", list_registry_auths, help="Logins to registries with private images; the cloud keeps them."
 )
-registry.add_command(list_registry_auths)
 
 
 def _regions(product: Row) -> list[Row]:
     return list(product.get("regions") or ({},))
-
-
-def stock_of(offer: Row) -> str:
-    """Return whether an offer can be had, in the cloud's own word where it has one."""
-    return str(offer.get("stock") or "yes") if offer.get("available") else "sold out"
 
 
 def _offer_style(offer: Row) -> str:
@@ -203,10 +198,12 @@ def remove_volume(server: ServerConnection, output: Output, volume: str, yes: bo
 
 
 volumes = group_with_default(
-    "volumes", list_volumes, "Network volumes: storage that outlives machines, and costs by itself."
+    "volumes",
+    list_volumes,
+    create_volume,
+    remove_volume,
+    help="Network volumes: storage that outlives machines, and costs by itself.",
 )
-for _command in (list_volumes, create_volume, remove_volume):
-    volumes.add_command(_command)
 
 
 # --- image prewarm ---
@@ -266,14 +263,13 @@ def create_prewarm(
     timeout: float,
 ) -> None:
     """Have an image pulled into a region. An account may have few such tasks, finished ones included."""
-    given = {
+    body = {
         "imageUrl": image,
         "region": region,
         "registryAuthId": registry_auth,
         "products": list(product) or None,
         "note": note,
     }
-    body = {name: value for name, value in given.items() if value is not None}
     farewell = "the pull goes on, if it was accepted; look with: gpuherd prewarm ls"
     with detaches_by_interrupt(output, lambda: farewell):
         made: Row = server.post("/api/prewarms", body)
@@ -313,10 +309,12 @@ def remove_prewarm(server: ServerConnection, output: Output, task: str, yes: boo
 
 
 prewarm = group_with_default(
-    "prewarm", list_prewarms, "Image prewarm: pull an image into a region before a machine needs it."
+    "prewarm",
+    list_prewarms,
+    create_prewarm,
+    remove_prewarm,
+    help="Image prewarm: pull an image into a region before a machine needs it.",
 )
-for _command in (list_prewarms, create_prewarm, remove_prewarm):
-    prewarm.add_command(_command)
 
 
 def _follow_prewarm(server: ServerConnection, output: Output, prewarm_id: str, timeout: float) -> Row:

@@ -28,7 +28,7 @@ Reply = Mapping[str, Any]
 GAP = 2
 CENT, HUNDREDTH_CENT, MILLICENT = Decimal("0.01"), Decimal("0.0001"), Decimal("0.00001")
 
-# Python calls these printable, but nobody sees them: joiners, fillers, variation selectors.
+# Python calls these printable, but no reader sees them: joiners, fillers, variation selectors.
 _INVISIBLE = frozenset(
     map(
         chr,

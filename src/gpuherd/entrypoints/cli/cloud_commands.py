@@ -116,7 +116,7 @@ def stop_orphan(server: ServerConnection, output: Output, cloud_id: str) -> None
 
 @server_command("delete", _CLOUD_ID, YES_OPTION, ids=True)
 def delete_orphan(server: ServerConnection, output: Output, cloud_id: str, yes: bool) -> None:
-    """Remove a machine with all its data, whoever made it."""
+    """Remove a machine with all its data, also one that gpuherd did not make."""
     if not yes:
         require_terminal()
         orphan = server.get(path_of("orphans", cloud_id))
@@ -142,9 +142,7 @@ def resume_collector(server: ServerConnection, output: Output, yes: bool) -> Non
         output.json(released)
 
 
-orphans = group_with_default("orphans", list_orphans)
-for _command in (adopt, stop_orphan, delete_orphan, resume_collector):
-    orphans.add_command(_command)
+orphans = group_with_default("orphans", list_orphans, adopt, stop_orphan, delete_orphan, resume_collector)
 
 
 def _unrecorded(server: ServerConnection) -> list[str]:
@@ -194,11 +192,8 @@ def resume_creates(server: ServerConnection, output: Output) -> None:
     _print_creates(output, server.post("/api/creates/resume"))
 
 
-cloud = group_with_default("cloud", show_cloud)
-for _command in (confirm_account, confirm_loss):
-    cloud.add_command(_command)
-creates = group_with_default("creates", show_creates)
-creates.add_command(resume_creates)
+cloud = group_with_default("cloud", show_cloud, confirm_account, confirm_loss)
+creates = group_with_default("creates", show_creates, resume_creates)
 
 
 def _print_cloud(output: Output, trust: ServerReply) -> None:
@@ -299,9 +294,7 @@ def show_stats(server: ServerConnection, output: Output) -> None:
     output.page(*((name, str(value)) for name, value in (*counts, *by_type.items())))
 
 
-jobs = group_with_default("jobs", list_jobs)
-for _command in (show_job, show_stats):
-    jobs.add_command(_command)
+jobs = group_with_default("jobs", list_jobs, show_job, show_stats)
 
 
 def _attempts(job: Row) -> str:

@@ -137,7 +137,7 @@ def _end_report(instance: Row, operation: Row | None) -> ErrorReport:
     if operation is not None and operation["status"] == "superseded":
         error, code = None, "OPERATION_SUPERSEDED"
     elif rests:
-        # An error of the past is not why nobody has started it.
+        # An error of the past is not why the instance rests now.
         error, code = None, "INSTANCE_EXITED"
     message = str((error or {}).get("message") or "")
     kind = "" if operation is None else str(operation["type"])

@@ -167,8 +167,13 @@ def detaches_by_interrupt(output: Output, farewell: Callable[[], str]) -> Iterat
         raise
 
 
-def group_with_default(name: str, default: click.Command, help: str | None = None) -> click.Group:
-    """Return a group that runs `default`, with its options, when no subcommand is given."""
+def group_with_default(
+    name: str, default: click.Command, *commands: click.Command, help: str | None = None
+) -> click.Group:
+    """Return a group that runs `default`, with its options, when no subcommand is given.
+
+    A default that is called `ls` is a subcommand, too.
+    """
 
     @click.pass_context
     def run_default(context: click.Context, /, **values: Any) -> None:
@@ -179,6 +184,7 @@ def group_with_default(name: str, default: click.Command, help: str | None = Non
     return click.Group(
         name,
         callback=run_default,
+        commands=[*([default] if default.name == "ls" else ()), *commands],
         invoke_without_command=True,
         params=list(default.params),
         help=help or default.help,
@@ -194,7 +200,7 @@ def is_interactive() -> bool:
 
 
 def require_terminal() -> None:
-    """Refuse a command that must ask where nobody can answer."""
+    """Refuse a command that must ask if no person can answer."""
     if not is_interactive():
         raise click.BadParameter("nobody can be asked here; say --yes if it shall go", param_hint="--yes")
 

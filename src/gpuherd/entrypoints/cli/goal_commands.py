@@ -90,8 +90,7 @@ def start(
         "webhookUrl": webhook_url,
         "waitForCapacity": wait_for_capacity and {"seconds": wait_for_capacity},
     }
-    given = {name: value for name, value in body.items() if value is not None}
-    _change_goal(server, output, "start", name_or_id, wait=wait, timeout=timeout, body=given)
+    _change_goal(server, output, "start", name_or_id, wait=wait, timeout=timeout, body=body)
 
 
 @server_command("restart", NAME_OR_ID, WAIT_OPTION, TIMEOUT_OPTION, ids=True)

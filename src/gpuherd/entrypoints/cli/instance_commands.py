@@ -256,8 +256,7 @@ def lease(
     body = {"seconds": _seconds(span), "until": until and until.isoformat(), "then": then}
     found = find_instance(server, name_or_id)
     path = path_of("instances", str(found["id"]), "lease")
-    given = {name: value for name, value in body.items() if value is not None}
-    changed = server.delete(path) if none else server.post(path, given)
+    changed = server.delete(path) if none else server.post(path, body)
     if output.for_people:
         output.line(_lease_sentence(found, changed, output))
     else:

@@ -117,6 +117,11 @@ def facts_of(offer: Row) -> list[str]:
     return [str(fact) for fact in (gpus, offer.get("region"), price) if fact]
 
 
+def stock_of(offer: Row) -> str:
+    """Return whether an offer can be had, in the cloud's own word where it has one."""
+    return str(offer.get("stock") or "yes") if offer.get("available") else "sold out"
+
+
 def endpoint_lines(instance: Row) -> list[tuple[str, Text | str]]:
     """Return the ways in, as names and values."""
     named = instance.get("connectionDetails") or {}

@@ -41,7 +41,7 @@ from gpuherd.entrypoints.cli.command_runner import (
     is_interactive,
     server_command,
 )
-from gpuherd.entrypoints.cli.instance_facts import command_about, facts_of, variables_text
+from gpuherd.entrypoints.cli.instance_facts import command_about, facts_of, stock_of, variables_text
 from gpuherd.entrypoints.cli.launch_options import (
     LAUNCH_OPTIONS,
     gpu_option,
@@ -380,11 +380,6 @@ def _warnings(planned: Row) -> Iterator[Text]:
     yield from (foldable(f"note: {words}", "yellow") for words in planned.get("warnings") or ())
 
 
-def stock_of(stock: object, *, available: object) -> str:
-    """Return whether it can be had, in the cloud's own word where it has one."""
-    return str(stock or "yes") if available else "sold out"
-
-
 def _offer_table(planned: Row, output: Output) -> Table:
     seconds = planned.get("estimatedReadyInSeconds")
     ready = "" if seconds is None else f"~{rough_duration(seconds)}"
@@ -393,7 +388,7 @@ def _offer_table(planned: Row, output: Output) -> Table:
         Column("GPU", "productName", 3, shrinks_to=10),
         Column("REGION", "region", 1),
         Column("PRICE", lambda row: usd_an_hour(row.get("hourlyPrice")), 2, right=True),
-        Column("STOCK", lambda row: stock_of(row.get("stock"), available=row.get("available")), 4),
+        Column("STOCK", stock_of, 4),
         Column("READY IN", lambda _: ready, 5, right=True),
         Column("CPU", "cpu", 7, right=True),
         Column(

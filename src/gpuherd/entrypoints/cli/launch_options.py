@@ -86,7 +86,7 @@ WAIT_FOR_CAPACITY = click.option(
     "--wait-for-capacity",
     type=click.IntRange(1, 604_800),
     metavar="SECONDS",
-    help="Wait so long for stock if there is none.",
+    help="Wait up to this time for stock if there is none.",
 )
 IMAGE = click.option(
     "--image", help="The image to run, instead of the template's: docker.io/pytorch/pytorch:…"
@@ -95,12 +95,12 @@ MIN_CUDA = click.option("--min-cuda", metavar="VERSION", help="Only where CUDA i
 LEASE = click.option(
     "--lease",
     type=Duration(),
-    help="Stop it so long after it was rented: 90m, 8h, 2d. Extend it with gpuherd lease.",
+    help="Stop it this time after it was rented: 90m, 8h, 2d. Extend it with gpuherd lease.",
 )
 SILENCE = click.option(
     "--silence",
     type=Duration(),
-    help="Stop it when nobody has said for so long that it is in use: gpuherd keep.",
+    help="Stop it this time after the last gpuherd keep.",
 )
 HEALTH_OPTIONS = (
     click.option(
@@ -165,7 +165,7 @@ LAUNCH_OPTIONS = (
     click.option(
         "--fallback-after",
         type=Duration(),
-        help="With --billing auto: so long only spot will do; the server says 10m.",
+        help="With --billing auto: rent on demand, too, after this time; the server says 10m.",
     ),
     click.option(
         "--optimize",
@@ -185,7 +185,7 @@ LAUNCH_OPTIONS = (
     click.option(
         "--idle",
         type=Duration(),
-        help="Stop it when neither its GPUs nor its CPU were used for so long: 30m, 2h.",
+        help="Stop it when neither its GPUs nor its CPU were used for this time: 30m, 2h.",
     ),
     SILENCE,
     THEN_OPTION,
@@ -202,7 +202,7 @@ LAUNCH_OPTIONS = (
     click.option(
         "--handover",
         type=Duration(),
-        help="Keep the old one so long after the new one can be used: 30s, 5m.",
+        help="Keep the old one for this time after the new one can be used: 30s, 5m.",
     ),
 )
 

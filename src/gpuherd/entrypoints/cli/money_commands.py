@@ -342,10 +342,13 @@ def remove_budget(server: ServerConnection, output: Output, budget: str) -> None
 
 
 budgets = group_with_default(
-    "budgets", list_budgets, "How much may be spent, and what happens when that is used up."
+    "budgets",
+    list_budgets,
+    add_budget,
+    set_budget,
+    remove_budget,
+    help="How much may be spent, and what happens when that is used up.",
 )
-for _command in (list_budgets, add_budget, set_budget, remove_budget):
-    budgets.add_command(_command)
 
 BUDGET_STYLES = {"exhausted": "red", "warned": "yellow"}
 

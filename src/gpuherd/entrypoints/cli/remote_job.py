@@ -164,7 +164,7 @@ class _Follower:
         while self._thread.is_alive():
             self._thread.join(CHECK_INTERVAL_S)
         if self._trouble is not None:
-            # Nobody reads any more what we print.
+            # The reader of our output has gone.
             raise self._trouble
         self._call.conclude()
 

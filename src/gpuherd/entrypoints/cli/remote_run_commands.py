@@ -59,14 +59,14 @@ from gpuherd.entrypoints.cli.ssh_connection import (
 
 # The lease of a machine, if the user gives none.
 LEASE_S = 4 * 3600
-# Without a heartbeat of this command for so long the server deletes the machine, long before its lease ends.
+# After this time without a heartbeat the server deletes the machine, long before its lease ends.
 SILENCE_S = 900
 # Several heartbeats may get lost.
 BEATS_IN_SILENCE = 6
-# So long a lost connection is tried again while the machine is said to run.
+# A lost connection is tried again for this time while the machine runs.
 RECONNECT_LIMIT_S = 600.0
 RECONNECT_INTERVAL_S = 3.0
-# So long a delete without an answer is tried; after that, silence and lease end the machine.
+# A delete without an answer is tried for this time; after that, silence and lease end the machine.
 RELEASE_LIMIT_S = 60.0
 RELEASE_INTERVAL_S = 1.0
 # What an image must open, so that one can log in.

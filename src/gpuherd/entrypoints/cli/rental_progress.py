@@ -334,7 +334,7 @@ def _boot_log(client: api.Gpuherd, instance: Row, view: ProgressView) -> Iterato
                 pass
             ended.wait(LOG_RETRY_S)
 
-    # Nobody joins this thread: it may stand in a read, and the end of the command ends it.
+    # No thread joins this one: it may stand in a read, and the end of the command ends it.
     threading.Thread(target=read, daemon=True).start()
     try:
         yield

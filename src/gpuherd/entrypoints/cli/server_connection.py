@@ -35,7 +35,7 @@ class ServerConnection:
 
     def get(self, path: str, /, **query: object) -> ServerReply:
         """Return what the server answers; a parameter that is None is left out."""
-        given = {name: value for name, value in query.items() if value is not None}
+        given = _without_none(query)
         return self.request("GET", f"{path}?{urlencode(given)}" if given else path)
 
     def post(
@@ -46,7 +46,7 @@ class ServerConnection:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> ServerReply:
-        """Change something, and return what the server answers."""
+        """Change something, and return what the server answers; a field that is None is left out."""
         return self.request("POST", path, body, idempotency_key, timeout_s)
 
     def put(self, path: str, body: Mapping[str, Any]) -> ServerReply:
@@ -85,7 +85,7 @@ class ServerConnection:
             headers["Idempotency-Key"] = idempotency_key
         if body is not None:
             headers["Content-Type"] = "application/json"
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(_without_none(body)).encode()
         deadline = time.monotonic() + (timeout_s or self._timeout_s)
         connection = self._connected()
         try:
@@ -129,6 +129,10 @@ class ServerConnection:
 def path_of(*words: str) -> str:
     """Return `/api/…` with each name or id as one part of the path; nothing in them is taken as syntax."""
     return "/".join(("/api", *(quote(word, safe="").replace(".", "%2E") for word in words)))
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _receive(

@@ -204,7 +204,7 @@ class RemoteCall:
             self._process.wait()
 
     def close(self) -> None:
-        """Give everything back. Nobody may read any more: a stream cannot be closed under its reader."""
+        """Close the streams. No thread may read them any more: a stream cannot be closed under its reader."""
         for stream in (self._process.stdin, self._process.stdout, self._complaints):
             if stream is not None:
                 with suppress(OSError):
