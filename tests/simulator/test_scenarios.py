@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.scenarios import SCENARIOS, apply_scenario, scenario_names
 from gpuherd.simulator.views.listing import ListQuery
 from gpuherd.simulator.world.world import World
-from tests.simulator.builders import a_request
+from tests.simulator.builders import Calls, a_request
 from tests.support.fake_clock import FakeClock
 
 PROMISED = {
@@ -37,7 +36,7 @@ async def test_a_client_that_keeps_trying_meets_only_known_ends(name: str) -> No
     clock = FakeClock(auto=True)
     world = World(clock, Random(11))
     apply_scenario(world, name)
-    desk = CloudOperations(world)
+    desk = Calls(world)
     for number in range(20):
         for call in (
             lambda number=number: desk.create(a_request(name=f"job-{number}", billing_mode="spot")),

@@ -1,6 +1,6 @@
 """The one way in.
 
-Each call of the port and of the HTTP API is counted, and by fault delayed, refused, lost or garbled.
+Each call is counted, and by fault delayed, refused, lost or garbled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuherd.simulator.errors import (
     insufficient_resource,
     invalid_state,
 )
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults.fault import Fault, FaultKind, Faults
 from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
@@ -28,92 +28,99 @@ HANG_S = 60.0
 LATE_COMMIT_S = 30.0
 
 
-class FaultInjector:
-    """Runs operations on the world and decides what their caller gets to hear."""
+async def ask(world: World, endpoint: ApiEndpoint, operation: Callable[[], T]) -> T:
+    """Carry out a call about the account."""
+    return await carry_out(world, Call(endpoint), operation)
 
-    def __init__(self, world: World) -> None:
-        self._world = world
 
-    async def execute(self, call: Call, operation: Callable[[], T]) -> T:
-        """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
-        world = self._world
-        world.record.count(call)
-        try:
-            result = await self._run(call, operation)
-        except SimulatedError as error:
-            world.record.note(world.now(), call, f"{error.status} {error.reason}")
-            raise
-        except ConnectionCut as cut:
-            world.record.note(world.now(), call, "cut after commit" if cut.committed else "cut before commit")
-            raise
-        except GarbageReply as garbage:
-            world.record.note(world.now(), call, f"garbage {garbage.style}")
-            raise
-        world.record.note(world.now(), call, "ok")
-        return result
+async def ask_about(world: World, endpoint: ApiEndpoint, machine_id: str, operation: Callable[[], T]) -> T:
+    """Carry out a call about one machine; faults may choose it by its name and place."""
+    try:
+        call = world.call_about(endpoint, world.find(machine_id))
+    except SimulatedError:
+        call = Call(endpoint, machine_id=machine_id)
+    return await carry_out(world, call, operation)
 
-    async def _run(self, call: Call, operation: Callable[[], T]) -> T:
-        self._refuse(call)
-        hang = self._draw(FaultKind.HANG, call)
-        if hang is not None and hang.chosen_style == "before_commit":
-            await self._world.clock.sleep(_or_default(hang.seconds, HANG_S))
-        self._lose_before_commit(call)
-        result = operation()
-        if hang is not None and hang.chosen_style == "after_commit":
-            await self._world.clock.sleep(_or_default(hang.seconds, HANG_S))
-        self._garble_reply(call, result)
-        return result
 
-    def _refuse(self, call: Call) -> None:
-        """Answer with an error and do nothing."""
-        if fault := self._draw(FaultKind.OUTAGE, call):
-            raise _outage(fault)
-        if fault := self._draw(FaultKind.RATE_LIMIT, call):
-            headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
-            raise SimulatedError(429, "RATE_LIMIT_EXCEEDED", "too many requests", headers=headers)
-        if fault := self._draw(FaultKind.REFUSE, call):
-            raise self._refusal(fault, call)
-        if self._draw(FaultKind.SOLD_OUT, call):
-            if call.endpoint is ApiEndpoint.MIGRATE:
-                raise SimulatedError(
-                    400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance"
-                )
-            raise insufficient_resource(call.product_id)
-        if self._draw(FaultKind.GET_404_GLITCH, call):
-            raise instance_not_found(call.machine_id)
+async def carry_out(world: World, call: Call, operation: Callable[[], T]) -> T:
+    """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
+    world.record.count(call)
+    try:
+        result = await _run(world, call, operation)
+    except SimulatedError as error:
+        world.record.note(world.now(), call, f"{error.status} {error.reason}")
+        raise
+    except ConnectionCut as cut:
+        world.record.note(world.now(), call, "cut after commit" if cut.committed else "cut before commit")
+        raise
+    except GarbageReply as garbage:
+        world.record.note(world.now(), call, f"garbage {garbage.style}")
+        raise
+    world.record.note(world.now(), call, "ok")
+    return result
 
-    def _refusal(self, fault: Fault, call: Call) -> SimulatedError:
-        error = _error(fault, 500, "UNKNOWN")
-        if fault.chosen_style != "quotes_login" or call.request is None:
-            return error
-        auth = self._world.account.registry_auths.get(call.request.image_auth_id)
-        login = f"{auth.username}:{auth.password}" if auth else call.request.image_auth
-        # As it stands in the header with which the registry was asked, and in the URL.
-        header = base64.b64encode(login.encode()).decode()
-        quoted = f"GET https://{quote(login, safe=':')}@registry/v2/ (Basic {header}): {login} is not allowed"
-        return SimulatedError(error.status, error.reason, f"{error.message}: {quoted}")
 
-    def _lose_before_commit(self, call: Call) -> None:
-        """Let the connection die with nothing done, or with everything done only later."""
-        if self._draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
-            raise ConnectionCut(committed=False)
-        if fault := self._draw(FaultKind.LATE_COMMIT, call):
-            self._world.commit_later(_or_default(fault.seconds, LATE_COMMIT_S), call)
-            raise ConnectionCut(committed=False)
+async def _run(world: World, call: Call, operation: Callable[[], T]) -> T:
+    _refuse(world, call)
+    hang = world.faults.draw(FaultKind.HANG, call)
+    if hang is not None and hang.chosen_style == "before_commit":
+        await world.clock.sleep(_or_default(hang.seconds, HANG_S))
+    _lose_before_commit(world, call)
+    result = operation()
+    if hang is not None and hang.chosen_style == "after_commit":
+        await world.clock.sleep(_or_default(hang.seconds, HANG_S))
+    _garble_reply(world.faults, call, result)
+    return result
 
-    def _garble_reply(self, call: Call, result: object) -> None:
-        """Let the caller hear something else than what happened."""
-        if self._draw(FaultKind.LOST_REPLY_AFTER_COMMIT, call):
-            raise ConnectionCut(committed=True)
-        if fault := self._draw(FaultKind.ERROR_AFTER_COMMIT, call):
-            raise _error(fault, 500, "UNKNOWN")
-        if self._draw(FaultKind.START_WENT_THROUGH, call):
-            raise invalid_state("start", "starting")
-        if fault := self._draw(FaultKind.GARBAGE, call):
-            raise GarbageReply(fault.chosen_style, result)
 
-    def _draw(self, kind: FaultKind, call: Call) -> Fault | None:
-        return self._world.faults.draw(kind, call)
+def _refuse(world: World, call: Call) -> None:
+    """Answer with an error and do nothing."""
+    if fault := world.faults.draw(FaultKind.OUTAGE, call):
+        raise _outage(fault)
+    if fault := world.faults.draw(FaultKind.RATE_LIMIT, call):
+        headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+        raise SimulatedError(429, "RATE_LIMIT_EXCEEDED", "too many requests", headers=headers)
+    if fault := world.faults.draw(FaultKind.REFUSE, call):
+        raise _refusal(world, fault, call)
+    if world.faults.draw(FaultKind.SOLD_OUT, call):
+        if call.endpoint is ApiEndpoint.MIGRATE:
+            raise SimulatedError(400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance")
+        raise insufficient_resource(call.product_id)
+    if world.faults.draw(FaultKind.GET_404_GLITCH, call):
+        raise instance_not_found(call.machine_id)
+
+
+def _refusal(world: World, fault: Fault, call: Call) -> SimulatedError:
+    error = _error(fault, 500, "UNKNOWN")
+    if fault.chosen_style != "quotes_login" or call.request is None:
+        return error
+    auth = world.account.registry_auths.get(call.request.image_auth_id)
+    login = f"{auth.username}:{auth.password}" if auth else call.request.image_auth
+    # As it stands in the header with which the registry was asked, and in the URL.
+    header = base64.b64encode(login.encode()).decode()
+    quoted = f"GET https://{quote(login, safe=':')}@registry/v2/ (Basic {header}): {login} is not allowed"
+    return SimulatedError(error.status, error.reason, f"{error.message}: {quoted}")
+
+
+def _lose_before_commit(world: World, call: Call) -> None:
+    """Let the connection die with nothing done, or with everything done only later."""
+    if world.faults.draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
+        raise ConnectionCut(committed=False)
+    if fault := world.faults.draw(FaultKind.LATE_COMMIT, call):
+        world.commit_later(_or_default(fault.seconds, LATE_COMMIT_S), call)
+        raise ConnectionCut(committed=False)
+
+
+def _garble_reply(faults: Faults, call: Call, result: object) -> None:
+    """Let the caller hear something else than what happened."""
+    if faults.draw(FaultKind.LOST_REPLY_AFTER_COMMIT, call):
+        raise ConnectionCut(committed=True)
+    if fault := faults.draw(FaultKind.ERROR_AFTER_COMMIT, call):
+        raise _error(fault, 500, "UNKNOWN")
+    if faults.draw(FaultKind.START_WENT_THROUGH, call):
+        raise invalid_state("start", "starting")
+    if fault := faults.draw(FaultKind.GARBAGE, call):
+        raise GarbageReply(fault.chosen_style, result)
 
 
 def _outage(fault: Fault) -> Exception:

@@ -11,17 +11,16 @@ import pytest
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
-from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.views.listing import ListQuery, Paging
 from gpuherd.simulator.views.product_list import ProductQuery
 from gpuherd.simulator.world.world import World
-from tests.simulator.builders import BOOT_S, a_request, a_running_machine, status_of
+from tests.simulator.builders import BOOT_S, Calls, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 
 
 @pytest.fixture
-def desk(world: World) -> CloudOperations:
-    return CloudOperations(world)
+def desk(world: World) -> Calls:
+    return Calls(world)
 
 
 def strike(world: World, kind: FaultKind, **details: Any) -> None:
@@ -46,7 +45,7 @@ def test_a_fault_that_makes_no_sense_is_refused(details: dict[str, Any], complai
         Fault(FaultKind.OUTAGE, **details)
 
 
-async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: CloudOperations) -> None:
+async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: Calls) -> None:
     strike(world, FaultKind.REFUSE, count=2, status=500)
     for _ in range(2):
         with pytest.raises(SimulatedError):
@@ -55,7 +54,7 @@ async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: Cloud
     assert world.faults.strikes == {"refuse": 2}
 
 
-async def test_a_fault_has_a_window(world: World, desk: CloudOperations, clock: FakeClock) -> None:
+async def test_a_fault_has_a_window(world: World, desk: Calls, clock: FakeClock) -> None:
     strike(world, FaultKind.OUTAGE, after_s=10, for_s=20)
     await desk.clusters()
     await clock.advance(10)
@@ -66,7 +65,7 @@ async def test_a_fault_has_a_window(world: World, desk: CloudOperations, clock: 
     await desk.clusters()
 
 
-async def test_a_fault_picks_its_victims(world: World, desk: CloudOperations) -> None:
+async def test_a_fault_picks_its_victims(world: World, desk: Calls) -> None:
     strike(world, FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), cluster="as-sgp-2", name_contains="-a")
     await desk.clusters()
     await desk.create(a_request(name="job-a"))
@@ -88,7 +87,7 @@ def test_odds_come_from_the_seed() -> None:
     assert 30 < sum(strikes(1)) < 70
 
 
-async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: CloudOperations) -> None:
+async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: Calls) -> None:
     strike(world, FaultKind.REFUSE, status=400, reason="BALANCE_NOT_ENOUGH", message="no money")
     with pytest.raises(SimulatedError) as refusal:
         await desk.create(a_request())
@@ -97,7 +96,7 @@ async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: CloudO
 
 
 async def test_a_sold_out_region_refuses_creates_and_starts(
-    world: World, desk: CloudOperations, clock: FakeClock
+    world: World, desk: Calls, clock: FakeClock
 ) -> None:
     machine = await a_running_machine(world, clock)
     await desk.stop(machine.id)
@@ -116,9 +115,7 @@ async def test_a_sold_out_region_refuses_creates_and_starts(
 
 
 @pytest.mark.parametrize("retry_after", ["", "2", "Thu, 01 Jan 2026 00:01:00 GMT", "soon"])
-async def test_a_rate_limit_comes_with_or_without_advice(
-    world: World, desk: CloudOperations, retry_after: str
-) -> None:
+async def test_a_rate_limit_comes_with_or_without_advice(world: World, desk: Calls, retry_after: str) -> None:
     strike(world, FaultKind.RATE_LIMIT, retry_after=retry_after)
     with pytest.raises(SimulatedError) as refusal:
         await desk.list_machines(ListQuery())
@@ -128,7 +125,7 @@ async def test_a_rate_limit_comes_with_or_without_advice(
 
 @pytest.mark.parametrize(("style", "made_while_hanging"), [("after_commit", 1), ("before_commit", 0)])
 async def test_a_hanging_call_answers_late(
-    world: World, desk: CloudOperations, clock: FakeClock, style: str, made_while_hanging: int
+    world: World, desk: Calls, clock: FakeClock, style: str, made_while_hanging: int
 ) -> None:
     strike(world, FaultKind.HANG, seconds=30, style=style)
     call = asyncio.create_task(desk.create(a_request()))
@@ -138,7 +135,7 @@ async def test_a_hanging_call_answers_late(
     assert [call.result()] == list(world.machines)
 
 
-async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk: CloudOperations) -> None:
+async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk: Calls) -> None:
     strike(world, FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1)
     with pytest.raises(ConnectionCut) as cut:
         await desk.create(a_request())
@@ -146,7 +143,7 @@ async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk:
     assert world.machines == {}
 
 
-async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk: CloudOperations) -> None:
+async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk: Calls) -> None:
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
     await desk.list_machines(ListQuery())
     with pytest.raises(ConnectionCut) as cut:
@@ -155,7 +152,7 @@ async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk
     assert len(world.alive()) == 1
 
 
-async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: CloudOperations) -> None:
+async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: Calls) -> None:
     strike(world, FaultKind.ERROR_AFTER_COMMIT, status=502)
     with pytest.raises(SimulatedError) as error:
         await desk.create(a_request())
@@ -164,7 +161,7 @@ async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: Cl
 
 
 async def test_a_late_commit_makes_the_machine_when_nobody_waits_any_more(
-    world: World, desk: CloudOperations, clock: FakeClock
+    world: World, desk: Calls, clock: FakeClock
 ) -> None:
     strike(world, FaultKind.LATE_COMMIT, seconds=30)
     begin = world.now()
@@ -180,9 +177,7 @@ async def test_a_late_commit_makes_the_machine_when_nobody_waits_any_more(
     assert world.log[-1].outcome == "committed late"
 
 
-async def test_a_late_commit_may_come_to_nothing(
-    world: World, desk: CloudOperations, clock: FakeClock
-) -> None:
+async def test_a_late_commit_may_come_to_nothing(world: World, desk: Calls, clock: FakeClock) -> None:
     strike(world, FaultKind.LATE_COMMIT, seconds=30)
     with pytest.raises(ConnectionCut):
         await desk.create(a_request())
@@ -192,9 +187,7 @@ async def test_a_late_commit_may_come_to_nothing(
     assert world.log[-1].outcome == "late 400 INSUFFICIENT_RESOURCE"
 
 
-async def test_other_commands_can_commit_late_too(
-    world: World, desk: CloudOperations, clock: FakeClock
-) -> None:
+async def test_other_commands_can_commit_late_too(world: World, desk: Calls, clock: FakeClock) -> None:
     machine = await a_running_machine(world, clock)
     strike(world, FaultKind.LATE_COMMIT, seconds=5, endpoints=(ApiEndpoint.STOP,))
     with pytest.raises(ConnectionCut):
@@ -204,7 +197,7 @@ async def test_other_commands_can_commit_late_too(
     assert status_of(world, machine) in ("toStop", "stopping")
 
 
-async def test_garbage_hides_a_commit(world: World, desk: CloudOperations) -> None:
+async def test_garbage_hides_a_commit(world: World, desk: Calls) -> None:
     strike(world, FaultKind.GARBAGE, style="number_id")
     with pytest.raises(GarbageReply) as garbage:
         await desk.create(a_request())
@@ -212,9 +205,7 @@ async def test_garbage_hides_a_commit(world: World, desk: CloudOperations) -> No
     assert [garbage.value.result] == list(world.machines)
 
 
-async def test_a_start_may_go_through_and_deny_it(
-    world: World, desk: CloudOperations, clock: FakeClock
-) -> None:
+async def test_a_start_may_go_through_and_deny_it(world: World, desk: Calls, clock: FakeClock) -> None:
     machine = await a_running_machine(world, clock)
     await desk.stop(machine.id)
     await clock.advance(5)
@@ -224,7 +215,7 @@ async def test_a_start_may_go_through_and_deny_it(
     assert status_of(world, machine) == "toStart"
 
 
-async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: CloudOperations) -> None:
+async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: Calls) -> None:
     machine_id = await desk.create(a_request())
     strike(world, FaultKind.GET_404_GLITCH, count=1)
     with pytest.raises(SimulatedError) as glitch:
@@ -233,9 +224,7 @@ async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: CloudOp
     assert (await desk.get(machine_id)).machine.id == machine_id
 
 
-async def test_a_lagging_list_shows_new_machines_late(
-    world: World, desk: CloudOperations, clock: FakeClock
-) -> None:
+async def test_a_lagging_list_shows_new_machines_late(world: World, desk: Calls, clock: FakeClock) -> None:
     strike(world, FaultKind.LIST_LAG, seconds=20)
     machine_id = await desk.create(a_request())
     assert (await desk.list_machines(ListQuery())).total == 0
@@ -244,9 +233,7 @@ async def test_a_lagging_list_shows_new_machines_late(
     assert [row.machine.id for row in (await desk.list_machines(ListQuery())).rows] == [machine_id]
 
 
-async def test_an_empty_list_lies_for_its_window(
-    world: World, desk: CloudOperations, clock: FakeClock
-) -> None:
+async def test_an_empty_list_lies_for_its_window(world: World, desk: Calls, clock: FakeClock) -> None:
     await desk.create(a_request())
     strike(world, FaultKind.EMPTY_LIST, for_s=60)
     page = await desk.list_machines(ListQuery())
@@ -265,7 +252,7 @@ async def test_an_empty_list_lies_for_its_window(
     ],
 )
 async def test_a_partial_list_is_wrong_in_its_own_way(
-    world: World, desk: CloudOperations, style: str, rows: list[str], total: int
+    world: World, desk: Calls, style: str, rows: list[str], total: int
 ) -> None:
     for number in range(5):
         await desk.create(a_request(name=f"job-{number}"))
@@ -284,7 +271,7 @@ async def test_a_partial_list_is_wrong_in_its_own_way(
     ],
 )
 async def test_a_status_can_be_shown_wrongly(
-    world: World, desk: CloudOperations, clock: FakeClock, kind: FaultKind, style: str, shown: str
+    world: World, desk: Calls, clock: FakeClock, kind: FaultKind, style: str, shown: str
 ) -> None:
     machine = await a_running_machine(world, clock)
     strike(world, kind, style=style)
@@ -294,13 +281,13 @@ async def test_a_status_can_be_shown_wrongly(
 
 
 @pytest.mark.parametrize(("style", "kept"), [("truncate", "x" * 32), ("empty", "")])
-async def test_a_name_can_be_forgotten(world: World, desk: CloudOperations, style: str, kept: str) -> None:
+async def test_a_name_can_be_forgotten(world: World, desk: Calls, style: str, kept: str) -> None:
     strike(world, FaultKind.DROP_NAME, style=style)
     machine_id = await desk.create(a_request(name="x" * 100))
     assert world.machines[machine_id].name == kept
 
 
-async def test_a_name_can_be_replaced(world: World, desk: CloudOperations) -> None:
+async def test_a_name_can_be_replaced(world: World, desk: Calls) -> None:
     strike(world, FaultKind.DROP_NAME, style="replace")
     machine_id = await desk.create(a_request(name="mine"))
     assert world.machines[machine_id].name == f"instance-{machine_id[:6]}"
@@ -464,7 +451,7 @@ async def test_a_machine_that_may_move_moves_when_it_is_evicted(
     assert status_of(world, machine) == then
 
 
-async def test_faults_compose(world: World, desk: CloudOperations, clock: FakeClock) -> None:
+async def test_faults_compose(world: World, desk: Calls, clock: FakeClock) -> None:
     strike(world, FaultKind.LIST_LAG, seconds=20)
     strike(world, FaultKind.DROP_NAME, style="empty")
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
@@ -476,7 +463,7 @@ async def test_faults_compose(world: World, desk: CloudOperations, clock: FakeCl
 
 
 async def test_every_call_is_counted_and_logged_with_its_outcome_and_without_its_secrets(
-    world: World, desk: CloudOperations
+    world: World, desk: Calls
 ) -> None:
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
     with pytest.raises(ConnectionCut):

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from gpuherd.simulator.create_request import ExposedPort
 from gpuherd.simulator.errors import ConnectionCut, SimulatedError
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.scenarios import apply_scenario
 from gpuherd.simulator.views.listing import ListQuery, list_machines
 from gpuherd.simulator.world.world import World
-from tests.simulator.builders import a_request, a_running_machine, status_of
+from tests.simulator.builders import Calls, a_request, a_running_machine, status_of
 from tests.support.fake_clock import START, FakeClock
 
 
@@ -110,7 +109,7 @@ async def test_the_same_seed_does_not_give_out_the_same_id_twice(clock: FakeCloc
 async def test_a_commit_that_is_still_to_come_is_kept(world: World, clock: FakeClock) -> None:
     world.faults.add(Fault(FaultKind.LATE_COMMIT, seconds=30))
     with pytest.raises(ConnectionCut):
-        await CloudOperations(world).create(a_request(name="late"))
+        await Calls(world).create(a_request(name="late"))
     twin = reborn(world, clock)
     await clock.advance(31)
     assert [machine.name for machine in twin.alive()] == ["late"]
@@ -120,7 +119,7 @@ async def test_scenario_templates_logins_and_counts_are_kept(world: World, clock
     apply_scenario(world, "reclaim")
     world.account.save_registry_auth("ghcr.io", "me", "mine")
     world.account.remove_template("106")
-    await CloudOperations(world).clusters()
+    await Calls(world).clusters()
     machine = await a_running_machine(world, clock)
     world.migrate(machine.id)
     twin = reborn(world, clock)

@@ -9,7 +9,7 @@ import pytest
 
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.views.product_list import ProductQuery, list_products
+from gpuherd.simulator.views.product_list import ProductQuery, products_on_sale
 from gpuherd.simulator.world.machine_charges import billed_gpu_s
 from gpuherd.simulator.world.stock import inventory_state
 from gpuherd.simulator.world.world import World
@@ -71,7 +71,7 @@ def test_the_catalogue_shows_the_stock_of_the_cluster_asked_about(world: World) 
     world.stock(PRODUCT, CLUSTER, 0)
 
     def shown(**query: object) -> tuple[int, bool]:
-        on_sale = {each.product.id: each for each in list_products(world, ProductQuery(**query))}  # type: ignore[arg-type]
+        on_sale = {each.product.id: each for each in products_on_sale(world, ProductQuery(**query))}  # type: ignore[arg-type]
         return on_sale[PRODUCT].units, on_sale[PRODUCT].can_deploy
 
     assert shown() == (100, True)

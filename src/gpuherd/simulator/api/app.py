@@ -21,27 +21,42 @@ from gpuherd.simulator.api.replies import (
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
 from gpuherd.simulator.api.volumes import VOLUME_ROUTES
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.views.product_list import read_cpu_query, read_product_query
+from gpuherd.simulator.fault_injection import ask
+from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.views.product_list import gpu_names, products_on_sale, read_product_query
 from gpuherd.simulator.world.world import World
 
 BASE_PATH = "/gpu-instance/openapi/v1"
 KEY_PREFIX = "sk_"
 
 
-async def list_clusters(operations: CloudOperations, _: Values) -> Json:
-    return {"data": [cluster_shape(cluster, gpu_names) for cluster, gpu_names in await operations.clusters()]}
+async def list_clusters(world: World, _: Values) -> Json:
+    clusters = world.catalogue.clusters
+    shown = await ask(
+        world, ApiEndpoint.CLUSTERS, lambda: [(each, gpu_names(world, each)) for each in clusters]
+    )
+    return {"data": [cluster_shape(cluster, names) for cluster, names in shown]}
 
 
-async def list_products(operations: CloudOperations, query: Values) -> Json:
-    on_sale = await operations.products(read_product_query(query))
-    return {"data": [product_shape(each, operations.world.catalogue) for each in on_sale]}
+async def list_products(world: World, query: Values) -> Json:
+    wanted = read_product_query(query)
+    on_sale = await ask(world, ApiEndpoint.PRODUCTS, lambda: products_on_sale(world, wanted))
+    return {"data": [product_shape(each, world.catalogue) for each in on_sale]}
 
 
-async def list_cpu_products(operations: CloudOperations, query: Values) -> Json:
-    products = await operations.cpu_products(read_cpu_query(query))
-    return {"data": [cpu_product_shape(product) for product in products]}
+async def list_cpu_products(world: World, query: Values) -> Json:
+    fields = Fields(query)
+    cluster_id, name = fields.text("clusterId"), fields.text("productName").casefold()
+    products = await ask(world, ApiEndpoint.CPU_PRODUCTS, lambda: world.catalogue.cpu_products)
+    return {
+        "data": [
+            cpu_product_shape(product)
+            for product in products
+            if (not cluster_id or cluster_id in product.cluster_ids) and name in product.name.casefold()
+        ]
+    }
 
 
 CATALOGUE_ROUTES = (
@@ -66,7 +81,6 @@ def exchange(world: World) -> Exchange:
 
     A lost reply raises `ConnectionCut`. A call that hangs takes its time on the world's clock.
     """
-    operations = CloudOperations(world)
 
     async def call(
         method: str, path: str, authorization: str, content: Mapping[str, object] | bytes
@@ -77,7 +91,7 @@ def exchange(world: World) -> Exchange:
         try:
             _check_key(authorization)
             values = _read_body(content) if isinstance(content, bytes) else content
-            return json_reply(await route.answer(operations, values))
+            return json_reply(await route.answer(world, values))
         except SimulatedError as error:
             return error_reply(error)
         except GarbageReply as garbage:

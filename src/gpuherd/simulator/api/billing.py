@@ -6,12 +6,16 @@ from fractions import Fraction
 
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import OWNER, Json
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.errors import invalid
+from gpuherd.simulator.fault_injection import ask, ask_about
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.money.bill import CYCLES, BillRow, exact, tenthousandths
 from gpuherd.simulator.money.charge import GPU, Span
 from gpuherd.simulator.money.tariff import DAY_S
-from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.views.billing import billed
+from gpuherd.simulator.views.metrics import measured
+from gpuherd.simulator.world.world import World
 
 HOST_PATH = "/openapi/v1"
 PRICE_PRECISION = 10
@@ -22,27 +26,27 @@ WINDOW_S_MAX = 31 * DAY_S
 FOREVER = 10**11
 
 
-async def list_bills(operations: CloudOperations, query: Values) -> Json:
+async def list_bills(world: World, query: Values) -> Json:
     """Answer without pages: whoever asks for a long time gets one long answer."""
     fields = Fields(query)
-    now = operations.world.now()
+    now = world.now()
     begin = fields.whole("startTime", low=0, high=FOREVER, default=int(now) - DAY_S)
     # The last second is part of what is asked for.
     end = fields.whole("endTime", low=0, high=FOREVER, default=int(now)) + 1
     cycle_s = CYCLES[fields.one_of("cycleType", list(CYCLES), "Hour")]
-    rows = await operations.bill(Span(begin, end), cycle_s)
+    rows = await ask(world, ApiEndpoint.BILL, lambda: billed(world, Span(begin, end), cycle_s))
     category, owner_id = fields.text("productCategory"), fields.text("ownerId")
     name = fields.text("productName").casefold()
     shown = [
-        _row_shape(operations, row)
+        _row_shape(world, row)
         for row in rows
         if category in ("", "summary", row.category) and owner_id in ("", row.owner_id)
     ]
     return {"bills": [row for row in shown if name in str(row["productName"]).casefold()]}
 
 
-async def get_balance(operations: CloudOperations, _: Values) -> Json:
-    left = await operations.balance()
+async def get_balance(world: World, _: Values) -> Json:
+    left = await ask(world, ApiEndpoint.BALANCE, world.balance_usd)
     return {
         "availableBalance": str(tenthousandths(left)),
         "cashBalance": str(tenthousandths(left)),
@@ -52,17 +56,20 @@ async def get_balance(operations: CloudOperations, _: Values) -> Json:
     }
 
 
-async def get_metrics(operations: CloudOperations, query: Values) -> Json:
+async def get_metrics(world: World, query: Values) -> Json:
     fields = Fields(query)
-    now = int(operations.world.now())
+    now = int(world.now())
     begin = fields.whole("startTime", low=0, high=FOREVER, default=now - 3600)
     end = fields.whole("endTime", low=0, high=FOREVER, default=now)
     if end - begin > WINDOW_S_MAX:
         raise invalid("startTime", "must not be more than 31 days before endTime")
     interval_s = fields.whole("interval", low=INTERVAL_S_MIN, high=DAY_S, default=INTERVAL_S_MIN)
     machine_id = fields.text("instanceId", shortest=1)
-    samples = await operations.samples(machine_id, Span(begin, end), interval_s)
-    gpu_ids = operations.world.find(machine_id).gpu_ids
+    window = Span(begin, end)
+    samples = await ask_about(
+        world, ApiEndpoint.METRICS, machine_id, lambda: measured(world, machine_id, window, interval_s)
+    )
+    gpu_ids = world.find(machine_id).gpu_ids
     gpu = [_point(sample.at, sample.gpu) for sample in samples]
     by_gpu = {"avg": gpu, "gpuIds": [{"gpuId": str(gpu_id), "items": gpu} for gpu_id in gpu_ids]}
     cpu = [_point(sample.at, sample.cpu) for sample in samples]
@@ -79,9 +86,9 @@ def _point(at: int, value: float) -> Json:
     return {"timestamp": str(at), "value": value}
 
 
-def _row_shape(operations: CloudOperations, row: BillRow) -> Json:
-    machine = operations.world.machines.get(row.owner_id)
-    volume = operations.world.volumes.all.get(row.owner_id)
+def _row_shape(world: World, row: BillRow) -> Json:
+    machine = world.machines.get(row.owner_id)
+    volume = world.volumes.all.get(row.owner_id)
     name = machine.product_name if machine and row.kind == GPU else "storage"
     hours = 1 if row.kind == GPU else 24
     unit = str(_unit_price(row.usd_per_unit_hour * hours))

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json
+from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.catalogue import CloudCatalogue
 from gpuherd.simulator.errors import invalid
+from gpuherd.simulator.fault_injection import ask, carry_out
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.views.listing import PAGE_SIZE, PAGE_SIZE_MAX, Paging
+from gpuherd.simulator.views.listing import read_paging
 from gpuherd.simulator.world.prewarms import STATES, PrewarmRequest, PrewarmTask
+from gpuherd.simulator.world.world import World
 
 IDS_MAX = 100
 
 
-async def list_prewarms(operations: CloudOperations, query: Values) -> Json:
-    fields, now = Fields(query), operations.world.now()
-    # This one call spells its page `page`.
-    paging = Paging(
-        fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
-        fields.whole("page", low=0, high=10**9, default=1),
-    )
+async def list_prewarms(world: World, query: Values) -> Json:
+    fields, now = Fields(query), world.now()
+    paging = read_paging(query, "page")
     state, cluster_id = fields.one_of("state", ("", *STATES), ""), fields.text("clusterId")
     name = fields.text("name").casefold()
     matching = [
         task
-        for task in await operations.prewarms()
+        for task in await ask(world, ApiEndpoint.PREWARMS, world.prewarms.listed)
         if (not state or task.state(now) == state)
         and cluster_id in ("", task.cluster_id)
         and (name in task.image_name.casefold() or name in task.note.casefold())
     ]
-    page = matching[paging.offset : paging.offset + paging.size]
-    shown = [prewarm_shape(task, now, operations.world.catalogue) for task in page]
+    shown = [prewarm_shape(task, now, world.catalogue) for task in paging.cut(matching)]
     return {"data": shown, "total": len(matching)}
 
 
-async def prewarm_quota(operations: CloudOperations, _: Values) -> Json:
-    used, tasks_max, image_gb_max = await operations.prewarm_quota()
-    return {"total": used, "limit": tasks_max, "perImageSize": image_gb_max}
+async def prewarm_quota(world: World, _: Values) -> Json:
+    kept = world.prewarms
+    used = len(await ask(world, ApiEndpoint.PREWARM_QUOTA, kept.listed))
+    return {"total": used, "limit": kept.tasks_max, "perImageSize": kept.image_gb_max}
 
 
-async def create_prewarm(operations: CloudOperations, body: Values) -> Json:
+async def create_prewarm(world: World, body: Values) -> Json:
     fields = Fields(body)
     request = PrewarmRequest(
         image_url=fields.text("imageUrl", shortest=1, longest=500),
@@ -49,20 +47,23 @@ async def create_prewarm(operations: CloudOperations, body: Values) -> Json:
         product_ids=tuple(fields.texts("productIds", most=IDS_MAX)),
         note=fields.text("note"),
     )
-    return {"id": await operations.create_prewarm(request)}
+    # Faults choose it by its image, as they choose machines by their name.
+    call = Call(ApiEndpoint.PREWARM_CREATE, request.image_url, cluster_id=request.cluster_id)
+    return {"id": await carry_out(world, call, lambda: world.prewarm(request, call))}
 
 
-async def edit_prewarm(operations: CloudOperations, body: Values) -> Json:
+async def edit_prewarm(world: World, body: Values) -> Json:
     fields = Fields(body)
-    await operations.edit_prewarm(fields.text("id", shortest=1), fields.text("note"))
+    task_id, note = fields.text("id", shortest=1), fields.text("note")
+    await ask(world, ApiEndpoint.PREWARM_EDIT, lambda: world.prewarms.change_note(task_id, note))
     return {}
 
 
-async def delete_prewarms(operations: CloudOperations, body: Values) -> Json:
+async def delete_prewarms(world: World, body: Values) -> Json:
     task_ids = Fields(body).texts("ids", most=IDS_MAX)
     if not task_ids:
         raise invalid("ids", "must not be empty")
-    await operations.delete_prewarms(task_ids)
+    await ask(world, ApiEndpoint.PREWARM_DELETE, lambda: world.prewarms.delete(task_ids))
     return {}
 
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from gpuherd.simulator.api.shapes import Json
-from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.world.world import World
 
 Values = Mapping[str, object]
 """The query of a GET or the JSON object of a POST."""
 
-Answer = Callable[[CloudOperations, Values], Awaitable[Json]]
+Answer = Callable[[World, Values], Awaitable[Json]]
 
 
 class Route(NamedTuple):

@@ -4,54 +4,60 @@ from __future__ import annotations
 
 from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD, CloudCatalogue
+from gpuherd.simulator.fault_injection import ask
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.money.tariff import VOLUME_USD_PER_GB_DAY
 from gpuherd.simulator.money.volumes import SIZE_GB_MAX, NetworkVolume
-from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.views.listing import PAGE_SIZE, PAGE_SIZE_MAX, Paging
+from gpuherd.simulator.views.listing import read_paging
+from gpuherd.simulator.world.world import World
 
 
-async def list_volumes(operations: CloudOperations, query: Values) -> Json:
+async def list_volumes(world: World, query: Values) -> Json:
     fields = Fields(query)
-    # This one call spells its page `pageNo`.
-    paging = Paging(
-        fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
-        fields.whole("pageNo", low=0, high=10**9, default=0),
-    )
+    paging = read_paging(query, "pageNo")
     name, volume_id = fields.text("storageName").casefold(), fields.text("storageId")
     matching = [
         volume
-        for volume in await operations.volumes()
+        for volume in await ask(world, ApiEndpoint.NETWORK_STORAGES, world.volumes.listed)
         if name in volume.name.casefold() and volume_id in ("", volume.id)
     ]
-    page = matching[paging.offset : paging.offset + paging.size]
-    shown = [volume_shape(volume, operations.world.catalogue) for volume in page]
+    shown = [volume_shape(volume, world.catalogue) for volume in paging.cut(matching)]
     return {"data": shown, "total": len(matching)}
 
 
-async def create_volume(operations: CloudOperations, body: Values) -> Json:
+async def create_volume(world: World, body: Values) -> Json:
     fields = Fields(body)
-    volume = await operations.create_volume(
-        fields.text("storageName", shortest=1),
-        fields.text("clusterId", shortest=1),
-        fields.whole("storageSize", low=0, high=10 * SIZE_GB_MAX),
+    name, cluster_id = fields.text("storageName", shortest=1), fields.text("clusterId", shortest=1)
+    size_gb = fields.whole("storageSize", low=0, high=10 * SIZE_GB_MAX)
+    volume = await ask(
+        world,
+        ApiEndpoint.NETWORK_STORAGE_CREATE,
+        lambda: world.volumes.create(name, cluster_id, size_gb, world.now()),
     )
-    return volume_shape(volume, operations.world.catalogue)
+    return volume_shape(volume, world.catalogue)
 
 
-async def update_volume(operations: CloudOperations, body: Values) -> Json:
+async def update_volume(world: World, body: Values) -> Json:
     fields = Fields(body)
-    await operations.update_volume(
-        fields.text("storageId", shortest=1),
-        fields.text("storageName"),
-        fields.whole("storageSize", low=0, high=10 * SIZE_GB_MAX),
+    volume_id, name = fields.text("storageId", shortest=1), fields.text("storageName")
+    size_gb = fields.whole("storageSize", low=0, high=10 * SIZE_GB_MAX)
+    await ask(
+        world,
+        ApiEndpoint.NETWORK_STORAGE_UPDATE,
+        lambda: world.volumes.change(volume_id, name, size_gb, world.now()),
     )
     return {}
 
 
-async def delete_volume(operations: CloudOperations, body: Values) -> Json:
-    await operations.delete_volume(Fields(body).text("storageId", shortest=1))
+async def delete_volume(world: World, body: Values) -> Json:
+    volume_id = Fields(body).text("storageId", shortest=1)
+    await ask(
+        world,
+        ApiEndpoint.NETWORK_STORAGE_DELETE,
+        lambda: world.volumes.delete(volume_id, world.now(), world.mounted_volumes()),
+    )
     return {}
 
 

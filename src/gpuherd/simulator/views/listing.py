@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.state import WorldState
+
+T = TypeVar("T")
 
 PAGE_SIZE = 10
 PAGE_SIZE_MAX = 10_000
@@ -26,6 +29,9 @@ class Paging:
     @property
     def offset(self) -> int:
         return max(0, self.number - 1) * self.size
+
+    def cut(self, rows: Sequence[T]) -> Sequence[T]:
+        return rows[self.offset : self.offset + self.size]
 
 
 FIRST_PAGE = Paging()
@@ -62,11 +68,12 @@ class MachinePage:
     total: int
 
 
-def read_paging(query: Mapping[str, object]) -> Paging:
+def read_paging(query: Mapping[str, object], number: str = "pageNum") -> Paging:
+    """Read which page is wanted; some calls spell its `number` in their own way."""
     fields = Fields(query)
     return Paging(
         size=fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
-        number=fields.whole("pageNum", low=0, high=10**9, default=0),
+        number=fields.whole(number, low=0, high=10**9, default=0),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuherd.simulator.catalogue import DISK_GB_MAX, Cluster, CpuProduct, Product
+from gpuherd.simulator.catalogue import DISK_GB_MAX, Cluster, Product
 from gpuherd.simulator.create_request import BILLING_MODES
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.world.state import WorldState
@@ -22,14 +22,6 @@ class ProductQuery:
     min_memory_gb_per_gpu: int = 0
     min_disk_gb: int = 0
     billing_method: str = "onDemand"
-
-
-@dataclass(frozen=True, slots=True)
-class CpuQuery:
-    """Which products without a GPU are wanted."""
-
-    cluster_id: str = ""
-    product_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +46,9 @@ def read_product_query(query: Mapping[str, object]) -> ProductQuery:
     )
 
 
-def read_cpu_query(query: Mapping[str, object]) -> CpuQuery:
-    fields = Fields(query)
-    return CpuQuery(fields.text("clusterId"), fields.text("productName"))
-
-
-def list_products(state: WorldState, query: ProductQuery) -> list[ProductOnSale]:
+def products_on_sale(state: WorldState, query: ProductQuery) -> list[ProductOnSale]:
     """Return what matches, sold out or not."""
     return [_on_sale(state, product, query) for product in state.catalogue.products if _fits(product, query)]
-
-
-def list_cpu_products(state: WorldState, query: CpuQuery) -> list[CpuProduct]:
-    return [
-        product
-        for product in state.catalogue.cpu_products
-        if (not query.cluster_id or query.cluster_id in product.cluster_ids)
-        and query.product_name.casefold() in product.name.casefold()
-    ]
 
 
 def gpu_names(state: WorldState, cluster: Cluster) -> list[str]:
