@@ -20,7 +20,7 @@ from gpuherd.simulator.errors import (
     invalid_state,
 )
 from gpuherd.simulator.faults.fault import Fault, FaultKind, Faults
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world.state import WorldState
 
 T = TypeVar("T")
 
@@ -28,12 +28,12 @@ HANG_S = 60.0
 LATE_COMMIT_S = 30.0
 
 
-async def ask(world: World, endpoint: ApiEndpoint, operation: Callable[[], T]) -> T:
+async def ask(world: WorldState, endpoint: ApiEndpoint, operation: Callable[[], T]) -> T:
     """Carry out a call about the account."""
     return await carry_out(world, Call(endpoint), operation)
 
 
-async def ask_about(world: World, endpoint: ApiEndpoint, machine_id: str, operation: Callable[[], T]) -> T:
+async def ask_about(world: WorldState, endpoint: ApiEndpoint, machine_id: str, operation: Callable[[], T]) -> T:
     """Carry out a call about one machine; faults may choose it by its name and place."""
     try:
         call = world.call_about(endpoint, world.find(machine_id))
@@ -42,7 +42,7 @@ async def ask_about(world: World, endpoint: ApiEndpoint, machine_id: str, operat
     return await carry_out(world, call, operation)
 
 
-async def carry_out(world: World, call: Call, operation: Callable[[], T]) -> T:
+async def carry_out(world: WorldState, call: Call, operation: Callable[[], T]) -> T:
     """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
     world.record.count(call)
     try:
@@ -60,7 +60,7 @@ async def carry_out(world: World, call: Call, operation: Callable[[], T]) -> T:
     return result
 
 
-async def _run(world: World, call: Call, operation: Callable[[], T]) -> T:
+async def _run(world: WorldState, call: Call, operation: Callable[[], T]) -> T:
     _refuse(world, call)
     hang = world.faults.draw(FaultKind.HANG, call)
     if hang is not None and hang.chosen_style == "before_commit":
@@ -73,7 +73,7 @@ async def _run(world: World, call: Call, operation: Callable[[], T]) -> T:
     return result
 
 
-def _refuse(world: World, call: Call) -> None:
+def _refuse(world: WorldState, call: Call) -> None:
     """Answer with an error and do nothing."""
     if fault := world.faults.draw(FaultKind.OUTAGE, call):
         raise _outage(fault)
@@ -90,7 +90,7 @@ def _refuse(world: World, call: Call) -> None:
         raise instance_not_found(call.machine_id)
 
 
-def _refusal(world: World, fault: Fault, call: Call) -> SimulatedError:
+def _refusal(world: WorldState, fault: Fault, call: Call) -> SimulatedError:
     error = _error(fault, 500, "UNKNOWN")
     if fault.chosen_style != "quotes_login" or call.request is None:
         return error
@@ -102,7 +102,7 @@ def _refusal(world: World, fault: Fault, call: Call) -> SimulatedError:
     return SimulatedError(error.status, error.reason, f"{error.message}: {quoted}")
 
 
-def _lose_before_commit(world: World, call: Call) -> None:
+def _lose_before_commit(world: WorldState, call: Call) -> None:
     """Let the connection die with nothing done, or with everything done only later."""
     if world.faults.draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
         raise ConnectionCut(committed=False)

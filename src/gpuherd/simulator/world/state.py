@@ -190,6 +190,10 @@ class WorldState(ABC):
             else self.stock_levels.free(product_id, cluster_id)
         )
 
+    def commit_later(self, seconds: float, call: Call) -> None:
+        """Let a call whose reply is lost take effect after a while."""
+        self.timeline.add_commit(self.now() + seconds, call)
+
     def call_about(self, endpoint: ApiEndpoint, machine: SimulatedMachine) -> Call:
         """Describe a call about a machine, for faults and logs."""
         return Call(endpoint, machine.name, machine.request.product_id, machine.cluster_id, machine.id)

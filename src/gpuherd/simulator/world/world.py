@@ -192,10 +192,6 @@ class World(WorldState):
             failure=failed.message if failed else "",
         )
 
-    def commit_later(self, seconds: float, call: Call) -> None:
-        """Let a call whose reply is lost take effect after a while."""
-        self.timeline.add_commit(self.now() + seconds, call)
-
     def handle_event(self, event: TimelineEvent) -> None:
         if event.due is Due.COMMIT:
             self._commit(event)
