@@ -17,12 +17,11 @@ from typing import Any
 from aiohttp import web
 
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.simulator.create_request import CreateRequest, ExposedPort
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import make_app
-from gpuherd.simulator.world.addresses import NovitaAddresses
-from gpuherd.simulator.world.machine import StatusChange
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.simulated_machine import NovitaAddresses, StatusChange
+from gpuherd.simulator.simulated_request import CreateRequest, ExposedPort
+from gpuherd.simulator.simulator_app import make_app
+from gpuherd.simulator.world import World
 
 UNITS = 10**6
 REQUEST = CreateRequest(

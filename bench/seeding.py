@@ -42,8 +42,8 @@ from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, clo
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.settings import load_settings
-from gpuherd.simulator.scenarios import apply_scenario
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_control import apply_scenario
+from gpuherd.simulator.world import World
 from gpuherd.usecases.money.report_costs import DISK_TARIFF, tariff_text
 from gpuherd.usecases.service.make_jobs import JobFactory
 

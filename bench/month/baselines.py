@@ -17,7 +17,7 @@ from bench.month.weather import MonthWorld, WeatherPlan, set_faults
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.cloud.template import CreateCall, Template
 from gpuherd.domain.errors import CloudRefused, GpuherdError, OutcomeUnknown
-from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.simulated_machine import SimulatedMachine
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import TEMPLATE
 from tests.support.simulated_cloud import SimulatedCloud

@@ -15,8 +15,8 @@ from bench.month.play import PACE, play_month
 from bench.month.users import DAY_S, HOUR_S, Habit, draw_rentals
 from bench.month.weather import PULL_S, WeatherPlan, draw_weather, month_catalogue
 from bench.report import Line, percentile
-from gpuherd.simulator.world.lifecycle import Times
-from gpuherd.simulator.world.world import PULL_JITTER
+from gpuherd.simulator.simulated_machine import Times
+from gpuherd.simulator.world import PULL_JITTER
 from proof.chaos.checks.ledger_sums import LedgerSums
 from proof.chaos.process import Pace
 

@@ -14,8 +14,8 @@ from random import Random
 from bench.month.market import Market, Quote, cheapest
 from bench.month.users import HOUR_S, Rental
 from bench.month.weather import MARKET, PULL_S, WeatherPlan
-from gpuherd.simulator.money.weather import notice_s
-from gpuherd.simulator.world.lifecycle import Times
+from gpuherd.simulator.market import notice_s
+from gpuherd.simulator.simulated_machine import Times
 
 Spans = Sequence[tuple[float, float]]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.month.users import Rental
 from bench.month.weather import MonthWorld, WeatherPlan
-from gpuherd.simulator.money.tariff import gpu_usd_per_hour
+from gpuherd.simulator.simulated_bill import gpu_usd_per_hour
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 
 ROUNDING_S = 1e-6

@@ -14,9 +14,8 @@ from fractions import Fraction
 from bench.month.floors import Served
 from bench.month.users import Habit, Rental
 from bench.month.weather import MonthWorld
-from gpuherd.simulator.money.charge import GPU, Charge, Span
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.machine_charges import machine_charges
+from gpuherd.simulator.simulated_bill import GPU, Charge, Span
+from gpuherd.simulator.simulated_machine import SimulatedMachine, machine_charges
 
 # What is paid for longer than this after the end is wasted.
 GRACE_S = 60.0

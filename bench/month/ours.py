@@ -10,9 +10,8 @@ from bench.month.play import MonthHarness, UserLog
 from bench.month.users import IDLE_S, SILENCE_S, Habit
 from bench.month.weather import MonthWorld
 from gpuherd.domain.money.usage_span import NANO, CostKind, CostSpan
-from gpuherd.simulator.money.charge import GPU
-from gpuherd.simulator.money.tariff import gpu_usd_per_hour
-from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.simulated_bill import GPU, gpu_usd_per_hour
+from gpuherd.simulator.simulated_machine import SimulatedMachine
 from proof.chaos.checks.ledger_sums import LedgerSums, ledger_sums
 from proof.chaos.checks.money_checker import owner_by_tag
 

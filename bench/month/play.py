@@ -19,7 +19,7 @@ from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
 from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
 from gpuherd.domain.instance.lineage import OnReclaim
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.money.use import Use
+from gpuherd.simulator.simulated_bill import Use
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.cloud.reused_ids import IdReuse, ReusingWorld
 from proof.chaos.ends.evidence import WatchedTables

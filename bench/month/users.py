@@ -16,8 +16,8 @@ from gpuherd.domain.instance.lease import (
     Silence,
     Terms,
 )
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD, CloudCatalogue, Product
-from gpuherd.simulator.money.tariff import disk_usd_per_hour
+from gpuherd.simulator.simulated_bill import disk_usd_per_hour
+from gpuherd.simulator.simulated_catalogue import PRICE_UNITS_PER_USD, CloudCatalogue, Product
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -9,13 +9,11 @@ from random import Random
 from typing import Any
 
 from bench.month.users import DAY_S, HOUR_S, PRODUCTS
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.money.weather import Weather
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.market import set_weather
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.market import Weather
+from gpuherd.simulator.simulated_catalogue import CloudCatalogue, default_catalogue
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.world import World, set_weather
 from proof.chaos.cloud.reused_ids import NEVER_REUSED, ReusingWorld
 from proof.chaos.crash_injection import CrashPolicy
 

@@ -18,8 +18,8 @@ from random import Random
 
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.simulator.money.charge import GPU
-from gpuherd.simulator.world.machine_charges import machine_charges
+from gpuherd.simulator.simulated_bill import GPU
+from gpuherd.simulator.simulated_machine import machine_charges
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.checks.ledger_sums import LedgerSums, ledger_sums
 from proof.chaos.crash_injection import never_crash

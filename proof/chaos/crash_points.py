@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.evidence import Accepted, Violation

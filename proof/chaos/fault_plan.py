@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 
 ACTIVE_PROBABILITY = 0.25
 COMMANDS = (ApiEndpoint.START, ApiEndpoint.STOP, ApiEndpoint.DELETE)

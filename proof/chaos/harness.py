@@ -28,10 +28,10 @@ from gpuherd.domain.money.budget import Budget
 from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.webhook_port import DeliveryResult
-from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
-from gpuherd.simulator.money.tariff import disk_usd_per_hour
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.timeline import Due
+from gpuherd.simulator.simulated_bill import disk_usd_per_hour
+from gpuherd.simulator.simulated_catalogue import CloudCatalogue, default_catalogue
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.world_state import Due
 from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
 from gpuherd.usecases.cloud.guard_creates import INSTALLATION_SHARED
 from gpuherd.usecases.cloud.handle_orphan import OPERATOR

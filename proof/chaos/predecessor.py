@@ -17,8 +17,8 @@ from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CloudError, CloudRefused, CloudUnavailable, MachineGone, OutcomeUnknown
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.world import World
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.money_checker import MachineLifetime, check_known, check_single, machine_lifetimes
 from proof.chaos.cloud.recording_cloud import RecordingCloud

@@ -15,7 +15,7 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.domain.job import Done
 from gpuherd.ports.instance_port import Change, LeasedInstance
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from gpuherd.usecases.services import Stores
 from proof.chaos.cloud.recording_cloud import CircuitBreakerCloud
 from proof.chaos.crash_injection import CrashablePort, CrashInjector

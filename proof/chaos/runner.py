@@ -19,8 +19,7 @@ from gpuherd.domain.instance.lineage import OnReclaim
 from gpuherd.domain.instance.rent_attempt import TAG_PREFIX
 from gpuherd.domain.money.budget import Budget
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.create_request import CreateRequest, read_create_request
-from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.simulated_request import CreateRequest, SimulatedError, read_create_request
 from gpuherd.usecases.cloud.guard_creates import ACCOUNT_UNCONFIRMED, VANISHING_HELD
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
 from gpuherd.usecases.instances.launch_instance import LaunchRequest

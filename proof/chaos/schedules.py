@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from random import Random
 
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from proof.chaos.cloud.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
 from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 from proof.chaos.ends.plan import NO_ENDS, EndsPlan, draw_ends

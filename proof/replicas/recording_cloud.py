@@ -18,9 +18,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.simulator.server import SHUTDOWN_S, make_app
-from gpuherd.simulator.world.addresses import LocalAddresses
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_machine import LocalAddresses
+from gpuherd.simulator.simulator_app import SHUTDOWN_S, make_app
+from gpuherd.simulator.world import World
 from proof.replicas.processes import ModuleProcess
 from tests.support.processes.services import Novita
 

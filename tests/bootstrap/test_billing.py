@@ -11,10 +11,9 @@ from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 
 

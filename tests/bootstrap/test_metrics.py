@@ -16,8 +16,8 @@ from gpuherd.bootstrap.service_lifecycle import build_application, build_service
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings, load_settings
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.support.event_streams import asking
 from tests.support.processes.services import receiver
 from tests.support.scraping import Scrape, read_page

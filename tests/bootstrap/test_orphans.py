@@ -15,8 +15,8 @@ from gpuherd.bootstrap.build_cloud import novita_link
 from gpuherd.bootstrap.service_lifecycle import build_application, build_service
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings, load_settings
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 pytestmark = pytest.mark.processes

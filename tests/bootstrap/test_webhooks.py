@@ -20,8 +20,8 @@ from gpuherd.bootstrap.key_files import CannotStart, webhook_key
 from gpuherd.bootstrap.service_lifecycle import build_application, build_service
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import load_settings
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.support.processes.services import Receiver, receiver
 
 pytestmark = pytest.mark.processes

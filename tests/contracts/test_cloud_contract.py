@@ -33,12 +33,11 @@ from gpuherd.domain.secret import Secret
 from gpuherd.ports.cloud_port import Cloud
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import StoredTemplate as KeptTemplate
-from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import FAULT_KIND_SPECS, ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import StoredTemplate as KeptTemplate
+from gpuherd.simulator.simulated_request import CreateRequest
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.simulated_cloud import SimulatedCloud
 

@@ -9,9 +9,8 @@ import pytest
 
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd

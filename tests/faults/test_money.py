@@ -12,10 +12,9 @@ import pytest
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import Product
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import Product
+from gpuherd.simulator.world import World
 from tests.support.herd import PRODUCT, Herd
 
 CREATES = ApiEndpoint.CREATE.value

@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.herd import Herd
 
 CREATES = ApiEndpoint.CREATE.value

@@ -14,9 +14,8 @@ from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationState
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

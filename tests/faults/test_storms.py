@@ -16,10 +16,9 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.secret import Secret
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import httpx
 
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.command_line import CommandLine
 from tests.golden.recording import Recording

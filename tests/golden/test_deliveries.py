@@ -11,8 +11,8 @@ import pytest
 from gpuherd.domain.api_key import Limits
 from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.money.period import DAY, day_start
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.money.use import Use
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.simulated_bill import Use
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recording import Recording

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.recorded_api import ADMIN, NOBODY, Caller, RecordedApi
 from tests.golden.recording import Recording, header_lines

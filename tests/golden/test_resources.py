@@ -9,8 +9,7 @@ from starlette.types import ASGIApp
 
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers

@@ -19,7 +19,7 @@ from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.service_tables import job
 from gpuherd.adapters.sql.sql_types import Moment
 from gpuherd.domain.api_key import ADMIN, Scope
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from gpuherd.usecases.access.manage_keys import KeyRequest
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import FileHerd

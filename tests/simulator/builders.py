@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.create_request import CreateRequest, ExposedPort
-from gpuherd.simulator.fault_injection import ask, ask_about, carry_out
-from gpuherd.simulator.views.listing import (
+from gpuherd.simulator.account_api import ProductQuery, products_on_sale
+from gpuherd.simulator.fault_effects import ask, ask_about, carry_out
+from gpuherd.simulator.faults import ApiEndpoint, Call
+from gpuherd.simulator.instance_api import (
     ListQuery,
     MachinePage,
-    Snapshot,
     list_machines,
     show_machine,
 )
-from gpuherd.simulator.views.product_list import ProductOnSale, ProductQuery, products_on_sale
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_catalogue import ProductOnSale
+from gpuherd.simulator.simulated_machine import SimulatedMachine, Snapshot
+from gpuherd.simulator.simulated_request import CreateRequest, ExposedPort
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 
 T = TypeVar("T")

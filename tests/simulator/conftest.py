@@ -9,9 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpuherd.simulator.api.app import BASE_PATH
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import BASE_PATH, SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 
 

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import ExposedPort, Tool, read_create_request, read_ports
-from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.simulated_request import (
+    ExposedPort,
+    SimulatedError,
+    Tool,
+    read_create_request,
+    read_ports,
+)
 from tests.simulator.builders import a_body
 
 

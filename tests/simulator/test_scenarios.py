@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.scenarios import SCENARIOS, apply_scenario, scenario_names
-from gpuherd.simulator.views.listing import ListQuery
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.instance_api import ListQuery
+from gpuherd.simulator.simulated_request import ConnectionCut, GarbageReply, SimulatedError
+from gpuherd.simulator.simulator_control import SCENARIOS, apply_scenario, scenario_names
+from gpuherd.simulator.world import World
 from tests.simulator.builders import Calls, a_request
 from tests.support.fake_clock import FakeClock
 

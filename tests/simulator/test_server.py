@@ -8,11 +8,11 @@ from random import Random
 import aiohttp
 import pytest
 
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.views.listing import ListQuery, Paging, list_machines
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.instance_api import ListQuery, Paging, list_machines
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulator_app import SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_request
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

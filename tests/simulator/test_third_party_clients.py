@@ -33,9 +33,9 @@ from novita_cli.novita_cli import cli
 
 from gpuherd.adapters.novita import novita_json
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulator_app import SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.adapters.novita.builders import ORDER
 
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from gpuherd.simulator.api.app import BASE_PATH, Exchange, exchange
-from gpuherd.simulator.api.billing import HOST_PATH
-from gpuherd.simulator.api.replies import WireReply, error_reply
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
-from gpuherd.simulator.errors import SimulatedError, invalid
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.billing_api import HOST_PATH
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import PRICE_UNITS_PER_USD
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulated_request import SimulatedError, invalid
+from gpuherd.simulator.simulator_app import BASE_PATH, Exchange, exchange
+from gpuherd.simulator.wire_reply import WireReply, error_reply
+from gpuherd.simulator.world import World
 
 PAGE_SIZE_MAX = 100
 LIMIT_HEADERS = {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "59"}

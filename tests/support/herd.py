@@ -63,7 +63,7 @@ from gpuherd.ports.egress_port import EgressFailure
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, NullMeter, NullTracer, Tracer
 from gpuherd.ports.webhook_port import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limiter import RateLimiter
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from gpuherd.usecases.access.manage_keys import IssuedKey
 from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.events.stream_events import ChangeHub

@@ -26,11 +26,11 @@ from gpuherd.domain.secret import Secret
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.resilience.retry import parse_retry_after
-from gpuherd.simulator.api.app import Exchange, exchange
-from gpuherd.simulator.api.replies import WireReply
-from gpuherd.simulator.errors import ConnectionCut
-from gpuherd.simulator.faults.fault import FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.simulated_request import ConnectionCut
+from gpuherd.simulator.simulator_app import Exchange, exchange
+from gpuherd.simulator.wire_reply import WireReply
+from gpuherd.simulator.world import World
 
 API_KEY = Secret("sk_simulated")
 

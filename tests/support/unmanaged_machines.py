@@ -9,8 +9,8 @@ from gpuherd.domain.cloud.orphan import Orphan
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Status
 from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
 from gpuherd.ports.instance_port import Change
-from gpuherd.simulator.create_request import CreateRequest, ExposedPort
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_request import CreateRequest, ExposedPort
+from gpuherd.simulator.world import World
 from tests.support.builders import an_attempt, an_instance, instance_id
 from tests.support.herd import Herd
 

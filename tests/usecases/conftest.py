@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 

@@ -11,9 +11,8 @@ from itertools import pairwise
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.money.meter import UNCLEAR
 from gpuherd.domain.money.usage_span import NANO, CostSpan, PriceSource, doubt_nano
-from gpuherd.simulator.money.charge import Span
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.machine_charges import machine_charges
+from gpuherd.simulator.simulated_bill import Span
+from gpuherd.simulator.simulated_machine import SimulatedMachine, machine_charges
 from proof.chaos.checks.evidence import Evidence, Violation
 
 # What rounding may do to one span: less than a nano-dollar each way, and a microsecond at each edge.

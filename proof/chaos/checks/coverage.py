@@ -11,7 +11,7 @@ from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.instance_state import VANISHED
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.faults import FaultKind
 from proof.chaos.checks.checker import FOUND_AGAIN
 from proof.chaos.checks.evidence import Evidence
 

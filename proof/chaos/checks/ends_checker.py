@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
 from gpuherd.domain.instance.instance_event import CauseCode
-from gpuherd.simulator.faults.fault import FaultKind
-from gpuherd.simulator.world.machine import BILLED_STATUSES
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.simulated_machine import BILLED_STATUSES
 from proof.chaos.checks.abilities import Abilities
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.ends.evidence import Promise

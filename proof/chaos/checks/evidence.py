@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.world import World
 from proof.chaos.ends.evidence import EndsEvidence
 from tests.support.memory.tables import Tables
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from fractions import Fraction
 
 from gpuherd.domain.money.usage_span import NANO, CostSpan, doubt_nano
-from gpuherd.simulator.world.machine_charges import machine_charges
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_machine import machine_charges
+from gpuherd.simulator.world import World
 
 # A machine, and what of it is paid for.
 MachineCost = tuple[str, str]

@@ -13,8 +13,7 @@ from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.next_step import CLOCKS_APART_MAX
 from gpuherd.domain.instance.rent_attempt import AttemptState, parse_tag
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.machine_charges import billed_gpu_s
+from gpuherd.simulator.simulated_machine import SimulatedMachine, billed_gpu_s
 from gpuherd.usecases.cloud.guard_creates import VANISHING_HELD
 from proof.chaos.checks.evidence import Evidence, SeenMachine, Violation
 

@@ -9,8 +9,8 @@ from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lease import EndAction
 from gpuherd.domain.money.budget import AtLimit, Budget, BudgetRules
 from gpuherd.domain.money.usage_span import NANO
-from gpuherd.simulator.money.charge import DISK, Charge, Span
-from gpuherd.simulator.world.machine_charges import machine_charges
+from gpuherd.simulator.simulated_bill import DISK, Charge, Span
+from gpuherd.simulator.simulated_machine import machine_charges
 from proof.chaos.checks.abilities import Abilities
 from proof.chaos.checks.ends_checker import EPSILON_S, WITHIN_S
 from proof.chaos.checks.evidence import Evidence, Violation

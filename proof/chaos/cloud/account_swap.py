@@ -8,9 +8,9 @@ from random import Random
 
 from gpuherd.domain.instance.rent_attempt import TAG_PREFIX
 from gpuherd.ports.clock_port import Clock
-from gpuherd.simulator.catalogue import CloudCatalogue
-from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_catalogue import CloudCatalogue
+from gpuherd.simulator.simulated_request import CreateRequest
+from gpuherd.simulator.world import World
 
 # The keys of the two accounts, as far as the database knows them.
 OUR_ACCOUNT, OTHER_ACCOUNT = "ours", "other"

@@ -9,7 +9,7 @@ from random import Random
 from gpuherd.domain.instance.instance import ID_PREFIX
 from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
-from gpuherd.simulator.create_request import CreateRequest
+from gpuherd.simulator.simulated_request import CreateRequest
 from proof.chaos.checks.evidence import Evidence
 
 # How often somebody copies at all.

@@ -11,7 +11,7 @@ from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.support.simulated_cloud import SimulatedCloud
 
 # One call of the port is up to three of the wire, so fewer than the service's ten stand for as much trouble.

@@ -9,9 +9,9 @@ from typing import Any
 
 from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import parse_tag
-from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulated_request import CreateRequest
+from gpuherd.simulator.world import World
 
 # How often a cloud does this at all.
 REUSES_PROBABILITY = 0.3

@@ -13,11 +13,10 @@ from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, 
 from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.launch_spec import TAG_VARIABLE
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState, Tag, cloud_name
-from gpuherd.simulator.api.shapes import instance_shape
-from gpuherd.simulator.create_request import CreateRequest, read_create_request
-from gpuherd.simulator.views.listing import Snapshot
-from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.novita_shapes import instance_shape
+from gpuherd.simulator.simulated_machine import SimulatedMachine, Snapshot, StatusChange
+from gpuherd.simulator.simulated_request import CreateRequest, read_create_request
+from gpuherd.simulator.world import World
 from proof.chaos.checks.evidence import Accepted, Evidence
 from tests.support.herd import PRODUCT, Herd
 from tests.support.memory.instances.observations import sighting_row

@@ -14,7 +14,7 @@ from gpuherd.domain.instance.lease import (
 )
 from gpuherd.domain.money.budget import AtLimit, BudgetScope, ScopeKind
 from gpuherd.domain.money.period import BudgetPeriod
-from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.faults import FaultKind
 from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.operation import UserOperation

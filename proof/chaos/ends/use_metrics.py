@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from random import Random
 
 from gpuherd.domain.instance.idleness import Utilization
-from gpuherd.simulator.money.use import Use
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_bill import Use
+from gpuherd.simulator.world import World
 from tests.support.simulated_cloud import SimulatedMetrics
 
 # A busy spell is longer than the samples are apart, so that one of them shows it.

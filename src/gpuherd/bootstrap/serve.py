@@ -58,8 +58,8 @@ async def running_simulator(settings: Settings, clock: Clock, speed: float) -> A
     Its machines outlive a restart, as real ones would.
     """
     # Nobody who has a real cloud shall wait for this to load.
-    from gpuherd.simulator.server import start_simulator  # noqa: PLC0415
-    from gpuherd.simulator.world.world import World  # noqa: PLC0415
+    from gpuherd.simulator.simulator_app import start_simulator  # noqa: PLC0415
+    from gpuherd.simulator.world import World  # noqa: PLC0415
 
     path = settings.data_dir / SIMULATOR_STATE_FILE
     world = World(clock, random.Random(), speed=speed)

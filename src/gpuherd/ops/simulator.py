@@ -15,9 +15,9 @@ from gpuherd.bootstrap.key_files import CannotStart
 from gpuherd.entrypoints.cli.cli_output import Output
 from gpuherd.entrypoints.cli.command_runner import local_command
 from gpuherd.ops.startup import exit_if_start_fails
-from gpuherd.simulator.scenarios import apply_scenario, scenario_names
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.simulator_control import apply_scenario, scenario_names
+from gpuherd.simulator.world import World
 
 
 @local_command(

@@ -17,8 +17,8 @@ from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Status
 from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.ports.telemetry_port import NullMeter
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.events.record_event import NewEvent
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import FileHerd, Herd

@@ -23,8 +23,7 @@ from gpuherd.domain.instance.health import (
     HealthCheck,
 )
 from gpuherd.ports.egress_port import EgressFailure, EgressReply, FailureCategory
-from gpuherd.simulator.api.app import web_response
-from gpuherd.simulator.api.replies import page_reply
+from gpuherd.simulator.wire_reply import page_reply, web_response
 from tests.adapters.egress.doubles import Receiver, StubResolver
 from tests.adapters.probes.conftest import ProberMaker
 from tests.adapters.probes.programs import Answer, drip, pour, program, reset, says

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.adapters.tracing.exported import TracingProcess
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import FileHerd, Herd

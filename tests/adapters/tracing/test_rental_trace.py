@@ -12,9 +12,8 @@ from gpuherd.adapters.otel_tracer import STEPS
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.trace_spans import CODE, INSTANCE_ID, OUTCOME, root_span_id_of, trace_id_of
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.adapters.tracing.exported import TracingProcess, lasted_s, names, one
 from tests.support.herd import Herd
 

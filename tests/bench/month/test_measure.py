@@ -11,9 +11,9 @@ import pytest
 from bench.month.measure import Cause, Figures, Played, Want, measure, union
 from bench.month.users import HOUR_S, Habit, Rental
 from bench.month.weather import MonthWorld, draw_weather
-from gpuherd.simulator.create_request import read_create_request
-from gpuherd.simulator.money.charge import Dated
-from gpuherd.simulator.world.machine import Reclaim, SimulatedMachine, StatusChange
+from gpuherd.simulator.simulated_bill import Dated
+from gpuherd.simulator.simulated_machine import Reclaim, SimulatedMachine, StatusChange
+from gpuherd.simulator.simulated_request import read_create_request
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 
 REQUEST = read_create_request(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from bench.month.market import play_market, quotes_of
 from bench.month.users import HOUR_S
 from bench.month.weather import CREATED, MonthWorld, draw_weather
-from gpuherd.simulator.create_request import read_create_request
+from gpuherd.simulator.simulated_request import read_create_request
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 
 PLAN = draw_weather(7, 30)

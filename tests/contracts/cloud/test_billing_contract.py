@@ -19,11 +19,10 @@ from gpuherd.domain.secret import Secret
 from gpuherd.ports.costs_port import ProviderBilling
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limiter import RateLimiter
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_request import CreateRequest
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 
 MIDNIGHT = datetime(2026, 11, 2, tzinfo=UTC)

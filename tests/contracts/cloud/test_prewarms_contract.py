@@ -19,11 +19,10 @@ from gpuherd.domain.cloud.template import (
 )
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable, KeyRefused, NotFound, OutcomeUnknown
 from gpuherd.ports.cloud_port import ImagePrewarms
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.adapters.novita.builders import open_transport
 from tests.support.fake_clock import FakeClock
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from gpuherd.adapters.prometheus_metrics import PrometheusMeter
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import ADMIN_KEY, FileHerd, Herd
 from tests.support.sql.databases import sqlalchemy_url

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from tests.entrypoints.http.routes.instances.test_plans import key_of
 from tests.entrypoints.mcp.conftest import Agent
 from tests.entrypoints.mcp.test_tools import CORPUS

@@ -18,7 +18,7 @@ from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.ports.job_port import JobQuery
 from gpuherd.ports.webhook_port import DeliveryQuery, DeliveryResult
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd

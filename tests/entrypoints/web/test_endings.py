@@ -11,7 +11,7 @@ from gpuherd.domain.instance.lease import (
     Terms,
 )
 from gpuherd.ports.instance_port import InstanceQuery
-from gpuherd.simulator.money.use import Use
+from gpuherd.simulator.simulated_bill import Use
 from tests.entrypoints.web.conftest import Browser
 from tests.entrypoints.web.test_actions import WISH, once
 from tests.support.herd import Herd

@@ -10,8 +10,8 @@ import pytest
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.ops.doctor.cloud import check_cloud
 from gpuherd.settings import load_settings
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 
 
 @pytest.mark.parametrize(("key", "verdict"), [("sk_good", "ok"), ("bad", "problem")])

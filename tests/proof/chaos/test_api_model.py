@@ -19,8 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from gpuherd.domain.errors import Conflict, IdempotencyKeyReused
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.evidence import Accepted

@@ -14,7 +14,7 @@ from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.cloud.offer import DiskTariff
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
 from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.usecases.cloud import observe_cloud
 from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
 from gpuherd.usecases.events.deliver_webhook import DeliverWebhook

@@ -8,10 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpuherd.simulator.api.app import BASE_PATH
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.simulator_app import BASE_PATH, SimulatorServer, start_simulator
+from gpuherd.simulator.world import World
 from tests.simulator.builders import BOOT_S, a_body, a_request, a_running_machine, status_of
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.simulator.faults.fault import FaultKind
-from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.simulator_app import start_simulator
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_body, a_running_machine, status_of
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

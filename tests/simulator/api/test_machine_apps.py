@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.create_request import ExposedPort, Tool
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_request import ExposedPort, Tool
+from gpuherd.simulator.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

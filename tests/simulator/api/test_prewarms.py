@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock
 

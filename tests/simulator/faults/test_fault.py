@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
-from gpuherd.simulator.views.listing import ListQuery, Paging
-from gpuherd.simulator.views.product_list import ProductQuery
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.account_api import ProductQuery
+from gpuherd.simulator.faults import FAULT_KIND_SPECS, ApiEndpoint, Call, Fault, FaultKind
+from gpuherd.simulator.instance_api import ListQuery, Paging
+from gpuherd.simulator.simulated_request import ConnectionCut, GarbageReply, SimulatedError
+from gpuherd.simulator.world import World
 from tests.simulator.builders import BOOT_S, Calls, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 

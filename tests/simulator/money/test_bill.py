@@ -8,11 +8,19 @@ from fractions import Fraction
 
 import pytest
 
-from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.money.bill import LATE_S, bill_rows, exact
-from gpuherd.simulator.money.charge import DISK, GPU, VOLUME, Charge, Span
-from gpuherd.simulator.world.machine_charges import machine_charges
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_bill import (
+    DISK,
+    GPU,
+    LATE_S,
+    VOLUME,
+    Charge,
+    Span,
+    bill_rows,
+    exact,
+)
+from gpuherd.simulator.simulated_machine import machine_charges
+from gpuherd.simulator.simulated_request import SimulatedError
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_request, a_running_machine
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

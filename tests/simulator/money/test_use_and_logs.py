@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.views.logs import instance_log, system_log
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulator_app import instance_log, system_log
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_request, a_running_machine
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.money.weather import Weather
-from gpuherd.simulator.scenarios import apply_scenario
-from gpuherd.simulator.world.market import set_price, set_weather
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.market import Weather
+from gpuherd.simulator.simulated_request import SimulatedError
+from gpuherd.simulator.simulator_control import apply_scenario
+from gpuherd.simulator.world import World, set_price, set_weather
 from tests.simulator.builders import a_request, a_running_machine, status_of
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import ExposedPort
-from gpuherd.simulator.errors import ConnectionCut, SimulatedError
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.scenarios import apply_scenario
-from gpuherd.simulator.views.listing import ListQuery, list_machines
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.instance_api import ListQuery, list_machines
+from gpuherd.simulator.simulated_request import ConnectionCut, ExposedPort, SimulatedError
+from gpuherd.simulator.simulator_control import apply_scenario
+from gpuherd.simulator.world import World
 from tests.simulator.builders import Calls, a_request, a_running_machine, status_of
 from tests.support.fake_clock import START, FakeClock
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.prewarms import PREWARMED_SHARE, PrewarmRequest
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Call, Fault, FaultKind
+from gpuherd.simulator.simulated_account import PREWARMED_SHARE, PrewarmRequest
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulated_request import SimulatedError
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_request
 from tests.support.fake_clock import FakeClock
 

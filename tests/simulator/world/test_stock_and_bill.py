@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.views.product_list import ProductQuery, products_on_sale
-from gpuherd.simulator.world.machine_charges import billed_gpu_s
-from gpuherd.simulator.world.stock import inventory_state
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.account_api import ProductQuery, products_on_sale
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.market import inventory_state
+from gpuherd.simulator.simulated_machine import billed_gpu_s
+from gpuherd.simulator.simulated_request import SimulatedError
+from gpuherd.simulator.world import World
 from tests.simulator.builders import a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 

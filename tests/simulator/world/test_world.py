@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import ExposedPort, Tool
-from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.placement import PROXY_PORTS, proxy_ports
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.market import PROXY_PORTS, proxy_ports
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulated_request import ExposedPort, SimulatedError, Tool
+from gpuherd.simulator.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 

@@ -36,7 +36,7 @@ PRELOADED_MODULES = (
     "gpuherd.ops.database_commands",
     "gpuherd.ops.operator_commands",
     "gpuherd.entrypoints.web.web_app",
-    "gpuherd.simulator.server",
+    "gpuherd.simulator.simulator_app",
 )
 
 

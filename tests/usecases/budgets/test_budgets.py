@@ -23,10 +23,9 @@ from gpuherd.domain.money.budget import (
 )
 from gpuherd.domain.money.period import BudgetPeriod
 from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.machine_charges import machine_charges
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_machine import machine_charges
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from gpuherd.usecases.money.manage_budgets import BudgetRequest

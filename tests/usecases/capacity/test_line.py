@@ -14,9 +14,8 @@ import pytest
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.usecases.reconcile.test_wait_for_capacity import sell_out

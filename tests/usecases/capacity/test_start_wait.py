@@ -11,9 +11,8 @@ import pytest
 
 from gpuherd.domain.instance.instance import Instance, StartWait, Status
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
 

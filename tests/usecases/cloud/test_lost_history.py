@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.instance_port import Change, InstanceQuery
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.observe_cloud import KNOWN_RECHECK_S
 from tests.support.builders import a_list
 from tests.support.fake_clock import FakeClock

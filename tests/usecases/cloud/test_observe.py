@@ -11,9 +11,8 @@ import pytest
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.instance.instance import Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.service.leader_election import AlwaysLeader
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -13,8 +13,8 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.template import Template
 from gpuherd.domain.errors import NotFound, RateLimited
 from gpuherd.resilience.rate_limiter import Lane, RateLimiter, RateLimitExceeded
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.simulated_cloud import SimulatedCloud

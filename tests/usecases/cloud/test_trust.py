@@ -14,7 +14,7 @@ from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.instance_state import VANISHED
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import VANISHING_HELD
 from gpuherd.usecases.service.leader_election import AlwaysLeader
 from gpuherd.usecases.service.read_service_health import ServiceHealth

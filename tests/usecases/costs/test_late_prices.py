@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import rent_outside_gpuherd

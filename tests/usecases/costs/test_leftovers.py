@@ -13,7 +13,7 @@ from gpuherd.domain.money.balance import SUGGESTIONS, LeftoverKind
 from gpuherd.domain.money.bill import StorageVolume
 from gpuherd.domain.money.meter import UNCLEAR
 from gpuherd.domain.money.usage_span import NANO, CostKind
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import Fault, FaultKind
 from tests.support.fake_billing import FakeBilling
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

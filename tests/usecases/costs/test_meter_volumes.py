@@ -12,8 +12,7 @@ from gpuherd.domain.api_key import ADMIN, Caller, Scope
 from gpuherd.domain.money.period import Period
 from gpuherd.domain.money.usage_span import CostKind, usd_of
 from gpuherd.ports.costs_port import CostReport, GroupBy
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.money.meter_costs import VOLUMES_LOOKED_AT
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

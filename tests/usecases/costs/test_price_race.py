@@ -6,9 +6,8 @@ from decimal import Decimal
 
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.money.usage_span import CostKind, nano_usd
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
-from gpuherd.simulator.world.market import set_price
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_catalogue import PRICE_UNITS_PER_USD
+from gpuherd.simulator.world import World, set_price
 from tests.support.herd import Herd
 
 

@@ -20,9 +20,8 @@ from gpuherd.domain.instance.instance import Instance, WaitingFor
 from gpuherd.domain.instance.operation import Failure
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.services import Stores
 from tests.support.fake_clock import FakeClock

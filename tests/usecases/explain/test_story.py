@@ -16,9 +16,8 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.tell_timeline import duration_text, sentence, story_of
 from tests.support.builders import an_attempt, an_event, an_instance
 from tests.support.fake_clock import START

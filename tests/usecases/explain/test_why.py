@@ -15,8 +15,8 @@ from gpuherd.domain.instance.health import Health, HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status, Waiting, WaitingFor
 from gpuherd.domain.instance.operation import Failure, OperationKind, requested
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.instances.explain_instance import considered
 from gpuherd.usecases.instances.tell_timeline import ADVICE, advice_for, explain_waiting

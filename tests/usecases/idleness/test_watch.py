@@ -16,10 +16,9 @@ from gpuherd.domain.instance.lease import (
     Idleness,
     Terms,
 )
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.money.use import Use
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_bill import Use
+from gpuherd.simulator.world import World
 from gpuherd.usecases.reconcile.watch_idleness import AUTO_STOP_BRAKED
 from tests.support.herd import Herd
 

@@ -17,9 +17,8 @@ from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.operation import OperationPhase, OperationState
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
 from tests.support.herd import Herd
 

@@ -14,10 +14,9 @@ from gpuherd.adapters.stores.row_codec import instance_row
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_request import CreateRequest
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.list_comprehensive import COMPREHENSIVE_TTL_S
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.builders import a_running_instance

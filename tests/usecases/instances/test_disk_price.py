@@ -17,8 +17,8 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.ports.instance_port import Change
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from gpuherd.usecases.money.report_costs import RepriceDisks
 from gpuherd.usecases.views.instance_view import describe, describe_plan

@@ -27,9 +27,8 @@ from gpuherd.domain.instance.plan import (
     sample_count,
     time_to_ready,
 )
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.read_catalogue import PRICES_TTL_S, CatalogueCache
 from gpuherd.usecases.instances.launch_instance import LaunchRequest

@@ -16,9 +16,8 @@ from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status, Waiting, WaitingFor
 from gpuherd.domain.instance.instance_state import WaitFor
 from gpuherd.ports.instance_port import Instances
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.instances.read_instance import (
     DETAILS_TTL_S,

@@ -13,8 +13,8 @@ from gpuherd.domain.errors import Conflict, QuotaExceeded
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import OperationState
 from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.herd import Herd
 
 MINUTE = timedelta(minutes=1)

@@ -14,10 +14,9 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import PRICE_UNITS_PER_USD
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.builders import instance_id
 from tests.support.herd import Herd

@@ -25,10 +25,9 @@ from gpuherd.domain.instance.instance_event import ACCOUNT
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
 from gpuherd.ports.instance_port import Change
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import PRICE_UNITS_PER_USD
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.collect_orphans import CLOSED_LINES_RETENTION, COLLECTOR_BRAKED
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock

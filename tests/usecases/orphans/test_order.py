@@ -10,9 +10,8 @@ from gpuherd.domain.cloud.orphan import COLLECTOR, OrphanOrder
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -14,9 +14,8 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.instance_event import ACCOUNT
 from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name, parse_tag
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import INSTALLATION_SHARED
 from gpuherd.usecases.cloud.handle_orphan import OPERATOR
 from tests.support.fake_clock import FakeClock

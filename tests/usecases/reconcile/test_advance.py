@@ -15,9 +15,8 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.domain.job import Done, Job, JobStatus, Priority
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd

@@ -20,9 +20,8 @@ from gpuherd.domain.instance.lease import (
     Silence,
     Terms,
 )
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from tests.support.herd import Herd

@@ -15,9 +15,8 @@ from gpuherd.domain.instance.lease import (
     Silence,
     Terms,
 )
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.herd import Herd
 
 PROMPT = timedelta(seconds=10)

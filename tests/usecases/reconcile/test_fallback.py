@@ -11,8 +11,8 @@ import pytest
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Status
-from gpuherd.simulator.catalogue import Product
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulated_catalogue import Product
+from gpuherd.simulator.world import World
 from tests.support.herd import PRODUCT, Herd
 from tests.usecases.reconcile.test_wait_for_capacity import sell_out
 

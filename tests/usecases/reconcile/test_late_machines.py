@@ -9,9 +9,8 @@ import pytest
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.handle_orphan import OPERATOR
 from tests.support.herd import Herd

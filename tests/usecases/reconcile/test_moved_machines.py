@@ -10,8 +10,8 @@ import pytest
 from gpuherd.contract.wire_models import iso
 from gpuherd.domain.instance.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint
+from gpuherd.simulator.world import World
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import Herd
 

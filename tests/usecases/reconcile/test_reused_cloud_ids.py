@@ -17,11 +17,10 @@ from gpuherd.domain.instance.instance_state import VANISHED
 from gpuherd.domain.instance.launch_spec import OnFailure
 from gpuherd.domain.instance.rent_attempt import AttemptState, Tag, cloud_name
 from gpuherd.domain.job import Job, JobStatus, Priority, Snooze
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world import world as simulated
-from gpuherd.simulator.world.placement import new_id
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator import world as simulated
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.market import new_id
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED, INSTALLATION_SHARED, SHARING_CLEARED_AT
 from gpuherd.usecases.reconcile.adopt_machine import Ownership
 from gpuherd.usecases.views.instance_view import describe

@@ -12,9 +12,8 @@ from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.template import CreateCall
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.rent_attempt import AttemptState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.simulated_cloud import SimulatedCloud

@@ -12,9 +12,8 @@ import pytest
 
 from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Status
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.herd import Herd
 
 WAIT_S = 3600

@@ -26,7 +26,7 @@ from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.ports.observation_port import LedgerWrite
 from gpuherd.ports.replica_port import Replica
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.collect_orphans import ExecuteOrphanOrder
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 from gpuherd.usecases.service.leader_election import (

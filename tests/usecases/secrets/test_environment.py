@@ -10,8 +10,7 @@ from gpuherd.adapters.sql.rental_tables import attempt
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.launch_spec import GivenEnv
 from gpuherd.domain.secret import Secret
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.service.make_jobs import create_payload
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.herd import Herd

@@ -20,8 +20,8 @@ from gpuherd.domain.money.budget import AtLimit, BudgetScope
 from gpuherd.domain.money.period import BudgetPeriod
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.telemetry_port import NullMeter
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
 from gpuherd.usecases.instances.replace_instance import NOTICE_LENGTHS
 from gpuherd.usecases.money.manage_budgets import BudgetRequest

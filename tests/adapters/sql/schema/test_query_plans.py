@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import FileHerd, Herd
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults import ApiEndpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

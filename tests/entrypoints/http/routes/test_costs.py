@@ -12,8 +12,7 @@ import pytest
 
 from gpuherd.domain.money.usage_span import CostKind
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

@@ -10,8 +10,7 @@ import pytest
 
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.usecases.cloud.manage_volumes import INTENT
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

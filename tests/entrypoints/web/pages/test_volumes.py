@@ -10,8 +10,7 @@ import pytest
 from gpuherd.domain.cloud.network_volume import VolumeOrder
 from gpuherd.domain.instance.launch_spec import VolumeMount
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 

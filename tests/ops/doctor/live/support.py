@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from random import Random
 
 from gpuherd.ops.doctor.live.calls import NovitaCalls
-from gpuherd.simulator.api.app import BASE_PATH
-from gpuherd.simulator.api.replies import WireReply
-from gpuherd.simulator.scenarios import apply_scenario
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.simulator_app import BASE_PATH
+from gpuherd.simulator.simulator_control import apply_scenario
+from gpuherd.simulator.wire_reply import WireReply
+from gpuherd.simulator.world import World
 from tests.support.deviating_cloud import (
     DEVIATING_SCENARIOS,
     Deviation,

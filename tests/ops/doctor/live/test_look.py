@@ -9,8 +9,7 @@ import pytest
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.look import look
 from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
 

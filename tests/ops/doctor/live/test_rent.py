@@ -17,8 +17,8 @@ from gpuherd.ops.doctor.live.rent import PaidChecks
 from gpuherd.ops.doctor.live.rentals import INSTANCE_NAME, RentalState, RentPlan
 from gpuherd.ops.doctor.live.story import MachineStory
 from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
-from gpuherd.simulator.create_request import ExposedPort
-from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.simulated_machine import SimulatedMachine
+from gpuherd.simulator.simulated_request import ExposedPort
 from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
 

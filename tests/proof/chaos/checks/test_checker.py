@@ -13,8 +13,8 @@ import pytest
 
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.world.machine import StatusChange
+from gpuherd.simulator.faults import ApiEndpoint, Call
+from gpuherd.simulator.simulated_machine import StatusChange
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.fault_plan import FaultPlan

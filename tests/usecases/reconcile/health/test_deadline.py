@@ -11,9 +11,8 @@ import pytest
 from gpuherd.domain.instance.health import Health, HealthCheck, HealthStatus
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.instance_state import HEALTH_VERDICT_WITHIN
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

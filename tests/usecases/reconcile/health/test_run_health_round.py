@@ -16,8 +16,8 @@ from gpuherd.domain.instance.health import EndpointHealth, HealthCategory, Healt
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.job import Done, Priority, Snooze
 from gpuherd.ports.job_port import JobQuery
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint
+from gpuherd.simulator.world import World
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

@@ -14,9 +14,8 @@ from gpuherd.domain.errors import CircuitOpen, Conflict, OutOfStock
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.simulated_cloud import SimulatedCloud

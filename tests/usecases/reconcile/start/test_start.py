@@ -12,9 +12,8 @@ from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lease import Terms
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.world import World
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.world import World
 from tests.support.herd import Herd
 
 HOOK = "https://hooks.example/job"

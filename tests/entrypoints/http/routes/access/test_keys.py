@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd

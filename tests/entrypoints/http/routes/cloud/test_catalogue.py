@@ -8,8 +8,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.support.herd import Herd
 
 SECRET = "hunter2-in-a-template"

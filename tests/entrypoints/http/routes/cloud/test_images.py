@@ -15,8 +15,7 @@ from gpuherd.domain.cloud.template import TemplateDraft
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.schemas.workload import TemplateBody
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key

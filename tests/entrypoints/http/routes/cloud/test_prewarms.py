@@ -11,10 +11,9 @@ import pytest
 
 from gpuherd.domain.cloud.template import PrewarmOrder
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.prewarms import PrewarmRequest
+from gpuherd.simulator.faults import ApiEndpoint, Call, Fault, FaultKind
+from gpuherd.simulator.simulated_account import PrewarmRequest
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from gpuherd.usecases.cloud.prewarm_images import INTENT
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd

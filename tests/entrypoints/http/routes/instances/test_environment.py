@@ -11,7 +11,7 @@ import pytest
 
 from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.domain.secret import Secret
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import SECRETS_KEY, Herd
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuherd.adapters.sql.rental_tables import held_plan
 from gpuherd.domain.instance.instance import Status
-from gpuherd.simulator.world.market import set_price
+from gpuherd.simulator.world import set_price
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.routes.instances.test_plans import key_of, plan
 from tests.support.herd import Herd

@@ -12,7 +12,7 @@ import pytest
 from gpuherd.contract.wire_models import iso
 from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.simulator.money.use import Use
+from gpuherd.simulator.simulated_bill import Use
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 

@@ -11,7 +11,7 @@ import pytest
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.ports.job_port import Jobs
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.usecases.cloud.collect_orphans import COLLECTOR_BRAKED
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED, VANISHING_HELD
 from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S

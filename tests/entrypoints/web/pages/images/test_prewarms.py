@@ -18,10 +18,9 @@ from gpuherd.domain.cloud.template import (
 )
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.entrypoints.web.image_pages import prewarm_row
-from gpuherd.simulator.calls import ApiEndpoint, Call
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.prewarms import PrewarmRequest
+from gpuherd.simulator.faults import ApiEndpoint, Call, Fault, FaultKind
+from gpuherd.simulator.simulated_account import PrewarmRequest
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 

@@ -8,9 +8,8 @@ import pytest
 
 from gpuherd.domain.cloud.template import TemplateDraft
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.catalogue import TEAM_REGISTRY
-from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
+from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
 

@@ -1,1 +1,0 @@
-"""Novita's HTTP API, as its documents describe it."""

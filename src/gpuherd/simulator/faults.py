@@ -1,0 +1,401 @@
+"""Everything that can go wrong on purpose: kinds of faults, which calls they strike, and the log of calls."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from types import MappingProxyType
+
+from gpuherd.simulator.simulated_request import CreateRequest, Fields
+
+LOG_LENGTH = 10_000
+
+
+class ApiEndpoint(StrEnum):
+    """Each call by a short name, the same in faults, counters and logs."""
+
+    CLUSTERS = "clusters"
+    PRODUCTS = "products"
+    CPU_PRODUCTS = "cpu_products"
+    CREATE = "create"
+    LIST = "list"
+    GET = "get"
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+    DELETE = "delete"
+    EDIT = "edit"
+    UPGRADE = "upgrade"
+    MIGRATE = "migrate"
+    SET_AUTO_MIGRATE = "set_auto_migrate"
+    TEMPLATES = "templates"
+    TEMPLATE = "template"
+    TEMPLATE_CREATE = "template_create"
+    TEMPLATE_UPDATE = "template_update"
+    TEMPLATE_DELETE = "template_delete"
+    REGISTRY_AUTHS = "registry_auths"
+    REGISTRY_SAVE = "registry_save"
+    REGISTRY_DELETE = "registry_delete"
+    NETWORK_STORAGES = "network_storages"
+    NETWORK_STORAGE_CREATE = "network_storage_create"
+    NETWORK_STORAGE_UPDATE = "network_storage_update"
+    NETWORK_STORAGE_DELETE = "network_storage_delete"
+    PREWARMS = "prewarms"
+    PREWARM_QUOTA = "prewarm_quota"
+    PREWARM_CREATE = "prewarm_create"
+    PREWARM_EDIT = "prewarm_edit"
+    PREWARM_DELETE = "prewarm_delete"
+    NETWORKS = "networks"
+    JOBS = "jobs"
+    METRICS = "metrics"
+    BILL = "bill"
+    BALANCE = "balance"
+    # Not Novita's: a request to the program on a machine.
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as far as faults and logs may know it."""
+
+    endpoint: ApiEndpoint
+    name: str = ""
+    product_id: str = ""
+    cluster_id: str = ""
+    machine_id: str = ""
+    # What a create asks for, so that it can still be carried out after its reply was lost.
+    request: CreateRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """One line of the log: never a body, so never a secret."""
+
+    at: float
+    endpoint: str
+    name: str
+    machine_id: str
+    outcome: str
+
+
+class CallLog:
+    """Counts every call and keeps the latest ones."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.lines: deque[LoggedCall] = deque(maxlen=LOG_LENGTH)
+
+    def count(self, call: Call) -> None:
+        self.counts[call.endpoint.value] += 1
+
+    def note(self, at: float, call: Call, outcome: str) -> None:
+        self.lines.append(LoggedCall(at, call.endpoint.value, call.name, call.machine_id, outcome))
+
+
+class FaultKind(StrEnum):
+    """Everything that can go wrong on purpose."""
+
+    REFUSE = "refuse"
+    SOLD_OUT = "sold_out"
+    RATE_LIMIT = "rate_limit"
+    OUTAGE = "outage"
+    HANG = "hang"
+    LOST_REPLY_BEFORE_COMMIT = "lost_reply_before_commit"
+    LOST_REPLY_AFTER_COMMIT = "lost_reply_after_commit"
+    ERROR_AFTER_COMMIT = "error_after_commit"
+    LATE_COMMIT = "late_commit"
+    GARBAGE = "garbage"
+    START_WENT_THROUGH = "start_invalid_state_but_went_through"
+    GET_404_GLITCH = "get_404_glitch"
+    LIST_LAG = "list_lag"
+    EMPTY_LIST = "empty_list"
+    PARTIAL_LIST = "partial_list"
+    STATUS_FLAP = "status_flap"
+    UNKNOWN_STATUS = "unknown_status"
+    DROP_NAME = "drop_name"
+    SLOW_PULL = "slow_pull"
+    PULL_FAILURE = "pull_failure"
+    RECLAIM = "reclaim"
+    WRONG_METRICS = "wrong_metrics"
+    WRONG_BILL = "wrong_bill"
+    APP_DOWN = "app_down"
+    APP_ERROR_PAGE = "app_error_page"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKindSpec:
+    """What a kind of fault means, where it strikes unless told otherwise, and its styles, usual one first."""
+
+    meaning: str
+    endpoints: tuple[ApiEndpoint, ...] = ()
+    styles: tuple[str, ...] = ()
+    # Any other word is a style too (a status that the cloud does not have).
+    free_style: bool = False
+
+
+NOVITA_ENDPOINTS = frozenset(ApiEndpoint) - {ApiEndpoint.APP}
+E = ApiEndpoint
+_CREATE_ONLY = (E.CREATE,)
+
+
+FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
+    {
+        FaultKind.REFUSE: FaultKindSpec(
+            "answers `status` with `reason` and does nothing; may quote the registry login of a create",
+            (),
+            ("plain", "quotes_login"),
+        ),
+        FaultKind.SOLD_OUT: FaultKindSpec("no stock for whatever matches", (E.CREATE, E.START, E.MIGRATE)),
+        FaultKind.RATE_LIMIT: FaultKindSpec("answers 429, with `retry_after` if one is given"),
+        FaultKind.OUTAGE: FaultKindSpec(
+            "nothing works: `status` as JSON or page, or a cut", (), ("json", "html", "cut")
+        ),
+        FaultKind.HANG: FaultKindSpec("answers `seconds` late", (), ("after_commit", "before_commit")),
+        FaultKind.LOST_REPLY_BEFORE_COMMIT: FaultKindSpec(
+            "cuts the connection and does nothing", _CREATE_ONLY
+        ),
+        FaultKind.LOST_REPLY_AFTER_COMMIT: FaultKindSpec(
+            "does the work, then cuts the connection", _CREATE_ONLY
+        ),
+        FaultKind.ERROR_AFTER_COMMIT: FaultKindSpec("does the work, then answers `status`", _CREATE_ONLY),
+        FaultKind.LATE_COMMIT: FaultKindSpec(
+            "cuts the connection and does the work `seconds` later", _CREATE_ONLY
+        ),
+        FaultKind.GARBAGE: FaultKindSpec(
+            "does the work, then answers nonsense",
+            _CREATE_ONLY,
+            (
+                *("broken_json", "html", "empty", "empty_id", "number_id", "null_id", "no_id"),
+                *("list", "text", "binary", "cut", "wrong_type"),
+            ),
+        ),
+        FaultKind.START_WENT_THROUGH: FaultKindSpec(
+            "starts, and says `invalid state change` all the same", (E.START,)
+        ),
+        FaultKind.GET_404_GLITCH: FaultKindSpec("denies a machine that exists", (E.GET,)),
+        FaultKind.LIST_LAG: FaultKindSpec(
+            "lists a new machine only `seconds` after its creation", (E.CREATE,)
+        ),
+        FaultKind.EMPTY_LIST: FaultKindSpec("lists nothing at all, with status 200", (E.LIST,)),
+        FaultKind.PARTIAL_LIST: FaultKindSpec(
+            "lists wrongly", (E.LIST,), ("missing_page", "duplicated_page", "wrong_total", "short_page")
+        ),
+        FaultKind.STATUS_FLAP: FaultKindSpec(
+            "shows a running machine with an earlier status", (E.GET, E.LIST), ("starting",), free_style=True
+        ),
+        FaultKind.UNKNOWN_STATUS: FaultKindSpec(
+            "shows a status that nobody knows", (E.GET, E.LIST), ("hibernating",), free_style=True
+        ),
+        FaultKind.DROP_NAME: FaultKindSpec(
+            "forgets the name that was asked for", (E.CREATE,), ("truncate", "replace", "empty")
+        ),
+        FaultKind.SLOW_PULL: FaultKindSpec(
+            "pulls (or starts) `factor` times as long, or for ever", (E.CREATE,)
+        ),
+        FaultKind.PULL_FAILURE: FaultKindSpec(
+            "fails to pull the image and says so with `message`", (E.CREATE,), ("exited", "stuck")
+        ),
+        FaultKind.RECLAIM: FaultKindSpec(
+            "takes a spot machine back: notice `seconds` after it runs, gone `notice_s` later",
+            (E.CREATE, E.START),
+            ("time_at_reclaim", "time_at_notice"),
+        ),
+        FaultKind.WRONG_METRICS: FaultKindSpec(
+            "shows an idle machine, half of the samples, or none", (E.METRICS,), ("zeros", "gap", "empty")
+        ),
+        FaultKind.WRONG_BILL: FaultKindSpec(
+            "charges `factor` times the price, or forgets rows", (E.BILL,), ("factor", "missing_rows")
+        ),
+        FaultKind.APP_DOWN: FaultKindSpec("the program on a machine does not answer", (E.APP,)),
+        FaultKind.APP_ERROR_PAGE: FaultKindSpec("the program answers 200 with an error page", (E.APP,)),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: when and where it strikes, and its particulars (which of them count depends on the kind)."""
+
+    kind: FaultKind
+    count: int | None = None
+    probability: float = 1.0
+    after_s: float = 0.0
+    for_s: float | None = None
+    endpoints: tuple[ApiEndpoint, ...] = ()
+    cluster: str = ""
+    product: str = ""
+    name_contains: str = ""
+    status: int | None = None
+    reason: str = ""
+    message: str = ""
+    seconds: float | None = None
+    notice_s: float | None = None
+    factor: float | None = None
+    style: str = ""
+    retry_after: str = ""
+
+    def __post_init__(self) -> None:
+        rules = FAULT_KIND_SPECS[self.kind]
+        if self.style and not rules.free_style and self.style not in rules.styles:
+            known = ", ".join(rules.styles) or "none"
+            raise ValueError(f"{self.kind} has no style {self.style!r}; its styles: {known}")
+        if not 0 <= self.probability <= 1:
+            raise ValueError("probability must be between 0 and 1")
+        if self.count is not None and self.count < 1:
+            raise ValueError("count must be at least 1")
+
+    @property
+    def chosen_style(self) -> str:
+        return self.style or next(iter(FAULT_KIND_SPECS[self.kind].styles), "")
+
+    @property
+    def is_permanent(self) -> bool:
+        """Return True if it strikes every time, so that a catalogue may show it too."""
+        return self.count is None and self.probability >= 1
+
+    def matches(self, call: Call) -> bool:
+        # A fault for all endpoints means Novita's; the programs on the machines must be named.
+        endpoints = self.endpoints or FAULT_KIND_SPECS[self.kind].endpoints or NOVITA_ENDPOINTS
+        return (
+            call.endpoint in endpoints
+            and (not self.cluster or self.cluster == call.cluster_id)
+            and (not self.product or self.product == call.product_id)
+            and self.name_contains in call.name
+        )
+
+
+@dataclass(slots=True)
+class ArmedFault:
+    """A fault that has been set, and how often it has struck since."""
+
+    fault: Fault
+    since: float
+    strikes: int = 0
+
+    def is_live(self, now: float) -> bool:
+        begin = self.since + self.fault.after_s
+        over = self.fault.for_s is not None and now >= begin + self.fault.for_s
+        spent = self.fault.count is not None and self.strikes >= self.fault.count
+        return now >= begin and not over and not spent
+
+
+class Faults:
+    """All faults that are set; chance is asked only where the odds are not certain."""
+
+    def __init__(self, now: Callable[[], float], rng: Random) -> None:
+        self._now = now
+        self._rng = rng
+        self.armed: list[ArmedFault] = []
+        self.strikes: Counter[str] = Counter()
+
+    def add(self, *faults: Fault) -> None:
+        self.armed.extend(ArmedFault(fault, self._now()) for fault in faults)
+
+    def replace(self, faults: Iterable[Fault]) -> None:
+        self.armed.clear()
+        self.add(*faults)
+
+    def draw(self, kind: FaultKind, call: Call) -> Fault | None:
+        """Return the fault of this kind that strikes this call, if one does, and count it."""
+        for armed in self.armed:
+            fault = armed.fault
+            if fault.kind is not kind or not fault.matches(call) or not armed.is_live(self._now()):
+                continue
+            if fault.probability >= 1 or self._rng.random() < fault.probability:
+                armed.strikes += 1
+                self.strikes[kind.value] += 1
+                return fault
+        return None
+
+    def always_strikes(self, kind: FaultKind, call: Call) -> bool:
+        """Return True if a fault of this kind strikes such a call every time, without striking."""
+        return any(
+            armed.fault.kind is kind
+            and armed.fault.is_permanent
+            and armed.fault.matches(call)
+            and armed.is_live(self._now())
+            for armed in self.armed
+        )
+
+
+_DAY_S = 86_400.0
+_FOREVER_S = 1000 * _DAY_S
+
+
+JSON_NAMES = {
+    "kind": "kind",
+    "count": "count",
+    "probability": "probability",
+    "after_s": "afterSeconds",
+    "for_s": "forSeconds",
+    "endpoints": "endpoints",
+    "cluster": "cluster",
+    "product": "product",
+    "name_contains": "nameContains",
+    "status": "status",
+    "reason": "reason",
+    "message": "message",
+    "seconds": "seconds",
+    "notice_s": "noticeSeconds",
+    "factor": "factor",
+    "style": "style",
+    "retry_after": "retryAfter",
+}
+
+
+def fault_to_json(fault: Fault) -> dict[str, object]:
+    """Return what differs from a plain fault of its kind."""
+    plain = Fault(fault.kind)
+    values = {name: getattr(fault, name) for name in JSON_NAMES}
+    changed = {name: value for name, value in values.items() if value != getattr(plain, name)}
+    changed["kind"] = fault.kind.value
+    if fault.endpoints:
+        changed["endpoints"] = [endpoint.value for endpoint in fault.endpoints]
+    return {JSON_NAMES[name]: value for name, value in changed.items()}
+
+
+def fault_from_json(fields: Fields) -> Fault:
+    """Read one fault; a misspelt name would be a fault that never strikes, so unknown names are refused."""
+    if unknown := sorted(fields.names() - set(JSON_NAMES.values())):
+        raise ValueError(f"a fault has no {', '.join(map(repr, unknown))}")
+    probability = fields.number("probability", low=0, high=1)
+    return Fault(
+        kind=FaultKind(fields.one_of("kind", list(FaultKind), "")),
+        count=fields.whole("count", low=1, high=1_000_000) if fields.has("count") else None,
+        probability=1.0 if probability is None else probability,
+        after_s=fields.number("afterSeconds", low=0, high=_FOREVER_S) or 0.0,
+        for_s=fields.number("forSeconds", low=0, high=_FOREVER_S),
+        endpoints=tuple(_read_endpoint(name) for name in fields.texts("endpoints", most=len(ApiEndpoint))),
+        cluster=fields.text("cluster"),
+        product=fields.text("product"),
+        name_contains=fields.text("nameContains"),
+        status=fields.whole("status", low=400, high=599) if fields.has("status") else None,
+        reason=fields.text("reason"),
+        message=fields.text("message", longest=2000),
+        seconds=fields.number("seconds", low=0, high=_FOREVER_S),
+        notice_s=fields.number("noticeSeconds", low=0, high=_FOREVER_S),
+        factor=fields.number("factor", low=0, high=1_000_000),
+        style=fields.text("style"),
+        retry_after=fields.text("retryAfter"),
+    )
+
+
+def kinds_to_json() -> dict[str, object]:
+    """Return every kind with its meaning, so that a person finds them without the source."""
+    return {
+        kind.value: {
+            "meaning": rules.meaning,
+            "endpoints": [endpoint.value for endpoint in rules.endpoints] or "all",
+            "styles": list(rules.styles),
+        }
+        for kind, rules in FAULT_KIND_SPECS.items()
+    }
+
+
+def _read_endpoint(name: str) -> ApiEndpoint:
+    if name not in list(ApiEndpoint):
+        raise ValueError(f"there is no endpoint {name!r}; there are {', '.join(ApiEndpoint)}")
+    return ApiEndpoint(name)

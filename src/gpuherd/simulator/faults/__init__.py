@@ -1,1 +1,0 @@
-"""What can go wrong in the simulated cloud."""

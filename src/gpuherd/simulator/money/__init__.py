@@ -1,1 +1,0 @@
-"""What the simulated cloud charges, for what, and how its prices and its stock move."""
