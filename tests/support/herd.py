@@ -69,6 +69,11 @@ from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.instances.check_launch import RegionRules
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.money.compare_bill import compare_day, reconcile_day, reconcile_yesterday, watch_balance
+from gpuherd.usecases.money.judge_budgets import judge_budgets
+from gpuherd.usecases.money.manage_budgets import add_budget, change_budget
+from gpuherd.usecases.money.meter_costs import meter_volumes, meter_volumes_now
+from gpuherd.usecases.money.report_costs import list_leftovers, read_balance, report_costs
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.service.leader_election import StoreHistory
 from gpuherd.usecases.services import Rules, Stores
@@ -358,9 +363,9 @@ class Herd:
         self.regions, self.run_spec = parts.services.catalogue.regions, parts.services.catalogue.run_spec
         self.find_template = plane.catalogue.find_template
         self.costs, self.leftovers, self.balance = (
-            plane.costs.report,
-            plane.costs.leftovers,
-            plane.costs.balance,
+            partial(report_costs, plane.services),
+            partial(list_leftovers, plane.services),
+            partial(read_balance, plane.services),
         )
         self.audit_page, self.account = plane.keys.audit.page, plane.account
 
@@ -371,7 +376,10 @@ class Herd:
         self.extend, self.remove_lease = plane.change_lease.set, plane.change_lease.remove
         self.heartbeat, self.adopt = plane.note_use, plane.orphans.adopt
         self.execute_order = plane.orphans.order.execute_order
-        self.add_budget, self.change_budget = plane.budgets.add, plane.budgets.change
+        self.add_budget, self.change_budget = (
+            partial(add_budget, plane.services),
+            partial(change_budget, plane.services),
+        )
         self.resume_creates, self.creates_blocked = plane.creates.resume, plane.creates.blocked
         self.confirm_vanished, self.confirm_account = plane.vanishing.confirm, plane.account.confirm
         secrets, webhooks = plane.secrets, plane.webhooks
@@ -406,12 +414,21 @@ class Herd:
         self.recent_listing, self.sync_cloud = observer.recent_listing, plane.sync_cloud
         self.collector, self.collect = collector, collector.tick
         self.resume_collector, self.forget_orphans = collector.resume, collector.forget
-        self.watch_balance, self.review_budgets = parts.watch_balance, parts.review_budgets
-        self.meter_volumes, self.meter_volumes_now = parts.meter_volumes, parts.meter_volumes.look_now
+        self.watch_balance, self.review_budgets = (
+            partial(watch_balance, parts.services),
+            partial(judge_budgets, parts.services),
+        )
+        self.meter_volumes, self.meter_volumes_now = (
+            partial(meter_volumes, parts.services),
+            partial(meter_volumes_now, parts.services),
+        )
         self.refresh_keys = plane.keys.key_cache.refresh
-        reconcile = plane.costs.reconcile
-        self.reconcile_bill, self.reconcile_yesterday = reconcile, reconcile.yesterday
-        self.compare_bill = reconcile.compared
+        self.reconcile_bill, self.compare_bill = (
+            partial(reconcile_day, plane.services),
+            partial(compare_day, plane.services),
+        )
+        self.reconcile_yesterday = partial(reconcile_yesterday, plane.services)
+        self.services = plane.services
 
     async def plan(self, request: LaunchRequest, *, timeout_s: float = 30.0, **parts: Any) -> Plan:
         """Plan a launch; `parts` take the place of its own."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.bootstrap.build_use_cases import (
     build_advance,
     build_alarm,
-    build_budgets,
-    build_cost_events,
-    build_costs,
     build_delivery,
     build_health,
     build_health_round,
@@ -23,13 +21,12 @@ from gpuherd.bootstrap.build_use_cases import (
     build_orphans,
     build_overview,
     build_prewarms,
-    build_review,
     build_volumes,
     build_watch_use,
     build_webhooks,
 )
 from gpuherd.bootstrap.service_parts import Outside
-from gpuherd.entrypoints.use_case_access import CostServices, EventServices, Plane
+from gpuherd.entrypoints.use_case_access import EventServices, Plane
 from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments, ManageSecrets, RotateSecrets
@@ -46,10 +43,9 @@ from gpuherd.usecases.instances.explain_instance import ExplainInstance
 from gpuherd.usecases.instances.read_instance import AuthorizedLookup, ReadHistory
 from gpuherd.usecases.instances.read_log import ReadLog
 from gpuherd.usecases.instances.replace_instance import EndLineage, MakeHeir
-from gpuherd.usecases.money.compare_bill import WatchBalance
-from gpuherd.usecases.money.judge_budgets import BudgetCache, ReviewBudgets
-from gpuherd.usecases.money.meter_costs import MeterVolumes
-from gpuherd.usecases.money.report_costs import RepriceDisks
+from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
+from gpuherd.usecases.money.meter_costs import VolumeMeter
+from gpuherd.usecases.money.report_costs import MoneyCaches
 from gpuherd.usecases.reconcile.reconcile_instance import AdvanceInstance
 from gpuherd.usecases.reconcile.watch_idleness import WatchUse
 from gpuherd.usecases.service.make_jobs import (
@@ -148,6 +144,10 @@ def build_services(outside: Outside, rules: Rules) -> Services:
             rules.admin_key, stores.ended_sessions, clock, outside.ids, rounds=rules.session_stretching_rounds
         ),
         budget_cache=budget_cache,
+        budget_clock=BudgetClock(clock),
+        money_caches=MoneyCaches(clock),
+        volume_meter=VolumeMeter(),
+        bill_lock=asyncio.Lock(),
         key_secrets=build_key_secrets(outside, rules, key_cache),
         event_recorder=event_recorder,
         catalogue=catalogue,
@@ -167,11 +167,7 @@ class Parts:
     run_job: RunJob
     sweep: Sweep
     prune_deliveries: PruneDeliveries
-    reprice_disks: RepriceDisks
-    watch_balance: WatchBalance
-    meter_volumes: MeterVolumes
     watch_use: WatchUse
-    review_budgets: ReviewBudgets
     plane: Plane
 
 
@@ -191,11 +187,6 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     if services.tracer.is_on:
         for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
             handlers[kind] = TracedHandler(handlers[kind], services.tracer)
-    cost_events = build_cost_events(services)
-    costs = build_costs(services, cost_events)
-    meter_volumes = MeterVolumes(
-        services.billing, stores.metered_costs, stores.flags, clock, services.leadership
-    )
     return Parts(
         services=services,
         advance=advance,
@@ -203,12 +194,8 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
         run_job=RunJob(stores.jobs, handlers, clock, services.meter),
         sweep=Sweep(stores.jobs, services.job_factory, clock, stores.history),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
-        reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=services.rules.disk),
-        watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
-        meter_volumes=meter_volumes,
         watch_use=build_watch_use(services, advance.up_since),
-        review_budgets=build_review(services),
-        plane=_plane(outside, services, costs, meter_volumes),
+        plane=_plane(outside, services),
     )
 
 
@@ -217,17 +204,17 @@ def _traced(outside: Outside) -> Outside:
     return replace(outside, stores=replace(outside.stores, instance_leases=leases))
 
 
-def _plane(outside: Outside, services: Services, costs: CostServices, meter_volumes: MeterVolumes) -> Plane:
+def _plane(outside: Outside, services: Services) -> Plane:
     stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
-    list_volumes = ListVolumes(services.billing, costs.leftovers.cache)
+    list_volumes = ListVolumes(services.billing, services.money_caches.volumes)
     instances = build_instances(services, list_volumes)
     prewarms = build_prewarms(services)
     caches = (
         *instances.read.caches,
         *instances.comprehensive.caches,
         *catalogue.caches,
-        costs.balance.cache,
-        costs.leftovers.cache,
+        services.money_caches.balance,
+        services.money_caches.volumes,
         prewarms.list_all.cache,
     )
     feed = EventFeed(stores.events, stores.hub, clock)
@@ -261,9 +248,7 @@ def _plane(outside: Outside, services: Services, costs: CostServices, meter_volu
         webhooks=build_webhooks(services),
         orphans=build_orphans(services),
         events=EventServices(ReadEventHistory(stores.events), feed),
-        costs=costs,
-        budgets=build_budgets(services),
-        volumes=build_volumes(services, list_volumes, meter_volumes),
+        volumes=build_volumes(services, list_volumes),
         images=build_images(services),
         prewarms=prewarms,
         catalogue=catalogue,

@@ -12,8 +12,6 @@ from gpuherd import __version__
 from gpuherd.adapters.prometheus_metrics import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
-    BudgetServices,
-    CostServices,
     ImageServices,
     KeyServices,
     OrphanServices,
@@ -79,23 +77,9 @@ from gpuherd.usecases.instances.list_comprehensive import ListComprehensive
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
 from gpuherd.usecases.instances.read_instance import FindInstance, ListInstances, ReadInstance
 from gpuherd.usecases.instances.replace_instance import NoticeLengths
-from gpuherd.usecases.money.compare_bill import CostEvents, ReconcileDay
-from gpuherd.usecases.money.judge_budgets import BudgetEvents, ReadBudgetRatios, ReviewBudgets
-from gpuherd.usecases.money.manage_budgets import (
-    AddBudget,
-    ChangeBudget,
-    ReadBudgets,
-    RemoveBudget,
-)
-from gpuherd.usecases.money.meter_costs import MeterVolumes, PrepareMetering, ReadTariff
-from gpuherd.usecases.money.report_costs import (
-    ListLabelKeys,
-    ListLeftovers,
-    ReadBalance,
-    ReadCostTotals,
-    ReadHourlyNow,
-    ReportCosts,
-)
+from gpuherd.usecases.money.judge_budgets import read_budget_ratios
+from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff, meter_volumes_now
+from gpuherd.usecases.money.report_costs import read_cost_totals
 from gpuherd.usecases.reconcile.adopt_machine import (
     BindFoundMachine,
     BindMachine,
@@ -147,38 +131,6 @@ def build_key_secrets(outside: Outside, rules: Rules, key_cache: ApiKeyCache) ->
     )
 
 
-def build_budgets(services: Services) -> BudgetServices:
-    """Return what the outside may ask about budgets."""
-    stores, clock, cache = services.stores, services.clock, services.budget_cache
-    return BudgetServices(
-        read=ReadBudgets(stores.budgets, services.rules.budget_rules, clock),
-        add=AddBudget(stores.budgets, cache, stores.keys, clock, services.ids),
-        change=ChangeBudget(
-            budgets=stores.budgets,
-            cache=cache,
-            keys=stores.keys,
-            budget_events=BudgetEvents(services.event_recorder),
-            rules=services.rules.budget_rules,
-            clock=clock,
-        ),
-        remove=RemoveBudget(stores.budgets, cache, clock),
-    )
-
-
-def build_review(services: Services) -> ReviewBudgets:
-    """Return what looks after the budgets."""
-    stores = services.stores
-    return ReviewBudgets(
-        budgets=stores.reviewed_budgets,
-        cache=services.budget_cache,
-        jobs=stores.jobs,
-        job_factory=services.job_factory,
-        budget_events=BudgetEvents(services.event_recorder),
-        rules=services.rules.budget_rules,
-        clock=services.clock,
-    )
-
-
 def build_observer(
     outside: Outside,
     rules: Rules,
@@ -224,25 +176,6 @@ def build_alarm(outside: Outside, rules: Rules) -> InstallationAlarm:
         begun_at=outside.clock.now(),
         history=stores.history,
         settling=rules.settling,
-    )
-
-
-def build_cost_events(services: Services) -> CostEvents:
-    """Return what tells of money."""
-    stores = services.stores
-    return CostEvents(stores.account_events, services.event_recorder, stores.flags, services.clock)
-
-
-def build_costs(services: Services, cost_events: CostEvents) -> CostServices:
-    """Return what the outside may ask about money."""
-    stores, billing, clock = services.stores, services.billing, services.clock
-    return CostServices(
-        report=ReportCosts(stores.costs, clock),
-        label_keys=ListLabelKeys(stores.costs, clock),
-        hourly_now=ReadHourlyNow(stores.costs),
-        leftovers=ListLeftovers(stores.costs, stores.instances, billing, clock),
-        balance=ReadBalance(billing, stores.costs, clock),
-        reconcile=ReconcileDay(stores.costs, billing, cost_events, clock),
     )
 
 
@@ -410,8 +343,8 @@ def build_metric_sources(
         caches=lambda: [it.stats for it in caches],
         limiters=services.limiters,
         orphans=stores.orphans.open,
-        budgets=ReadBudgetRatios(stores.budgets, services.clock),
-        costs=ReadCostTotals(stores.costs, services.clock),
+        budgets=partial(read_budget_ratios, services),
+        costs=partial(read_cost_totals, services),
         installation_shared=partial(stores.flags.get, INSTALLATION_SHARED),
         replicas=services.live_replicas,
         is_leader=services.leadership.is_leader,
@@ -648,9 +581,10 @@ def build_overview(services: Services) -> ReadOverview:
     )
 
 
-def build_volumes(services: Services, list_all: ListVolumes, meter: MeterVolumes) -> VolumeServices:
+def build_volumes(services: Services, list_all: ListVolumes) -> VolumeServices:
     """Return what the outside may ask about volumes."""
     stores, clock = services.stores, services.clock
+    meter_now = partial(meter_volumes_now, services)
     return VolumeServices(
         list_all=list_all,
         create=CreateVolume(
@@ -661,9 +595,9 @@ def build_volumes(services: Services, list_all: ListVolumes, meter: MeterVolumes
             clock=clock,
             ids=services.ids,
             create_once=CreateOnce(VOLUME_WORDS, stores.flags, clock, services.rules.settling),
-            meter=meter,
+            meter_volumes=meter_now,
         ),
-        delete=DeleteVolume(services.volumes, list_all, stores.audit, clock, meter),
+        delete=DeleteVolume(services.volumes, list_all, stores.audit, clock, meter_now),
     )
 
 

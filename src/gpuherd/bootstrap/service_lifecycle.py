@@ -47,6 +47,10 @@ from gpuherd.ports.clock_port import Clock, Ids, Random
 from gpuherd.settings import Settings
 from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
 from gpuherd.usecases.instances.check_launch import RegionRules
+from gpuherd.usecases.money.compare_bill import reconcile_yesterday, watch_balance
+from gpuherd.usecases.money.judge_budgets import judge_budgets
+from gpuherd.usecases.money.meter_costs import meter_volumes
+from gpuherd.usecases.money.report_costs import reprice_disks
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.service.leader_election import ALL, API
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
@@ -225,7 +229,7 @@ async def build_service(
     await parts.services.budget_cache.refresh()
     await parts.services.capacity_line.refresh()
     await parts.services.observer.begin()
-    await parts.reprice_disks()
+    await reprice_disks(parts.services)
     for reload in (
         parts.services.endpoint_cache.refresh,
         parts.plane.keys.key_cache.refresh,
@@ -331,7 +335,12 @@ def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock:
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
         Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
         Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.services.watch_capacity), clock),
-        Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
+        Loop(
+            "review-budgets",
+            BUDGET_REVIEW_INTERVAL_S,
+            leader_only(partial(judge_budgets, parts.services)),
+            clock,
+        ),
         *_leader_housekeeping_loops(settings, stores, parts, clock),
     ]
 
@@ -353,11 +362,11 @@ def _leader_housekeeping_loops(
         ("prune-deliveries", PRUNE_INTERVAL_S, parts.prune_deliveries),
         ("prune-records", PRUNE_INTERVAL_S, prune_records),
         ("prune-queue-log", PRUNE_INTERVAL_S, stores.prune_queue_log),
-        ("balance", BALANCE_INTERVAL_S, parts.watch_balance),
-        ("volumes", VOLUMES_INTERVAL_S, parts.meter_volumes),
+        ("balance", BALANCE_INTERVAL_S, partial(watch_balance, parts.services)),
+        ("volumes", VOLUMES_INTERVAL_S, partial(meter_volumes, parts.services)),
     ]
     if settings.reconcile != "off":
-        works.append(("reconcile", RECONCILE_INTERVAL_S, parts.plane.costs.reconcile.yesterday))
+        works.append(("reconcile", RECONCILE_INTERVAL_S, partial(reconcile_yesterday, parts.services)))
     return [
         Loop(name, interval_s, leader_only(work), clock, HOUSEKEEPING_DELAY_S)
         for name, interval_s, work in works

@@ -58,20 +58,6 @@ from gpuherd.usecases.instances.read_instance import (
     ReadInstance,
 )
 from gpuherd.usecases.instances.read_log import ReadLog
-from gpuherd.usecases.money.compare_bill import ReconcileDay
-from gpuherd.usecases.money.manage_budgets import (
-    AddBudget,
-    ChangeBudget,
-    ReadBudgets,
-    RemoveBudget,
-)
-from gpuherd.usecases.money.report_costs import (
-    ListLabelKeys,
-    ListLeftovers,
-    ReadBalance,
-    ReadHourlyNow,
-    ReportCosts,
-)
 from gpuherd.usecases.service.prune_records import ManageCaches
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
@@ -122,33 +108,11 @@ class EventServices:
 
 
 @dataclass(frozen=True)
-class CostServices:
-    """What the outside may ask about money."""
-
-    report: ReportCosts
-    label_keys: ListLabelKeys
-    hourly_now: ReadHourlyNow
-    leftovers: ListLeftovers
-    balance: ReadBalance
-    reconcile: ReconcileDay
-
-
-@dataclass(frozen=True)
 class PlanServices:
     """What the outside may ask about plans that are held."""
 
     hold: HoldPlan
     find: FindHeldPlan
-
-
-@dataclass(frozen=True)
-class BudgetServices:
-    """What the outside may ask about budgets."""
-
-    read: ReadBudgets
-    add: AddBudget
-    change: ChangeBudget
-    remove: RemoveBudget
 
 
 @dataclass(frozen=True)
@@ -218,8 +182,6 @@ class Plane:
     webhooks: WebhookServices
     orphans: OrphanServices
     events: EventServices
-    costs: CostServices
-    budgets: BudgetServices
     volumes: VolumeServices
     images: ImageServices
     prewarms: PrewarmServices

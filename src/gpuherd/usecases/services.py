@@ -13,6 +13,7 @@ from gpuherd.domain.instance.lineage import MAX_REPLACEMENTS
 from gpuherd.domain.money.budget import BudgetRules
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuherd.domain.cloud.observation import SettlingPolicy
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from gpuherd.usecases.events.stream_events import ChangeHub
     from gpuherd.usecases.instances.check_launch import RegionRules
     from gpuherd.usecases.instances.replace_instance import EndLineage, MakeHeir
-    from gpuherd.usecases.money.judge_budgets import BudgetCache
+    from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
+    from gpuherd.usecases.money.meter_costs import VolumeMeter
+    from gpuherd.usecases.money.report_costs import MoneyCaches
     from gpuherd.usecases.service.leader_election import Leadership, StoreHistory
     from gpuherd.usecases.service.make_jobs import JobFactory
 
@@ -191,6 +194,11 @@ class Services:
     sessions: Sessions
     key_secrets: KeyWebhookSecrets
     budget_cache: BudgetCache
+    budget_clock: BudgetClock
+    money_caches: MoneyCaches
+    volume_meter: VolumeMeter
+    # Held while the bill of a day is read: a later reading replaces all rows of that day.
+    bill_lock: asyncio.Lock
     event_recorder: EventRecorder
     catalogue: CatalogueCache
     # The same, for what people ask.

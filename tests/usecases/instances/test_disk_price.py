@@ -20,7 +20,7 @@ from gpuherd.ports.instance_port import Change
 from gpuherd.simulator.faults import ApiEndpoint
 from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
-from gpuherd.usecases.money.report_costs import RepriceDisks
+from gpuherd.usecases.money.report_costs import reprice_disks
 from gpuherd.usecases.views.instance_view import describe, describe_plan
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -132,17 +132,22 @@ async def test_a_failed_machine_that_was_kept_counts_with_its_disk_once_it_has_s
     herd.close()
 
 
+async def reprice(herd: Herd, disk: DiskTariff) -> None:
+    services = herd.services
+    await reprice_disks(replace(services, rules=replace(services.rules, disk=disk)))
+
+
 async def test_another_tariff_reprices_what_is_alive_once(herd: Herd) -> None:
     big = await herd.settle(await herd.launch(disk_gb=BIG_GB))
     small = await herd.settle(await herd.launch())
-    dearer = RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff(Decimal("0.01"), 60))
-    await dearer()
+    dearer = DiskTariff(Decimal("0.01"), 60)
+    await reprice(herd, dearer)
     repriced = await herd.get(big.id)
     assert (repriced.disk_hourly_usd, repriced.hourly_usd) == (2 * BIG_USD, GPU_USD + 2 * BIG_USD)
     assert await herd.get(small.id) == small, "its disk is free by both tariffs"
-    await dearer()
+    await reprice(herd, dearer)
     assert (await herd.get(big.id)).version == repriced.version
-    await RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff())()
+    await reprice(herd, DiskTariff())
     assert (await herd.get(big.id)).hourly_usd == GPU_USD + BIG_USD
 
 
@@ -158,6 +163,6 @@ async def test_a_turn_that_is_faster_than_the_new_price_keeps_what_it_wrote(herd
         return it
 
     herd.instances.get = beaten  # type: ignore[method-assign]
-    await RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff(Decimal(0), 60))()
+    await reprice(herd, DiskTariff(Decimal(0), 60))
     it = await get(big.id)
     assert (it.labels, it.disk_hourly_usd) == ({"by": "turn"}, 0)

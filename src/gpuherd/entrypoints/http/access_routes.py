@@ -25,6 +25,7 @@ from gpuherd.entrypoints.list_queries import (
 )
 from gpuherd.entrypoints.schemas.keys import KeyBody, SecretBody, checked_secret_name
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.money.manage_budgets import is_strict_for
 from gpuherd.usecases.views.service_view import (
     describe_audit,
     describe_key,
@@ -63,7 +64,7 @@ async def list_keys(request: Request) -> Response:
 async def show_own(request: Request) -> Response:
     """Tell a key about itself: id, scopes, limits, and whether a strict budget covers what it rents."""
     caller = caller_of(request)
-    covered = await plane_of(request).budgets.read.is_strict_for(caller.key_id)
+    covered = await is_strict_for(plane_of(request).services, caller.key_id)
     return json_reply(describe_own_key(caller, has_strict_budget=covered))
 
 

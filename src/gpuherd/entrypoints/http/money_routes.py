@@ -26,7 +26,17 @@ from gpuherd.entrypoints.list_queries import (
     described,
 )
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
-from gpuherd.usecases.money.manage_budgets import BudgetRequest
+from gpuherd.usecases.money.compare_bill import compare_day, reconcile_day
+from gpuherd.usecases.money.manage_budgets import (
+    BudgetRequest,
+    add_budget,
+    change_budget,
+    read_budget,
+    read_budgets,
+    remove_budget,
+    show_budget,
+)
+from gpuherd.usecases.money.report_costs import list_leftovers, read_balance, report_costs
 from gpuherd.usecases.views.money_view import (
     describe_balance,
     describe_bill,
@@ -44,7 +54,7 @@ async def report(request: Request) -> Response:
     # The clock is read once: without `to` a period ends now, and by a later now it would have ended already.
     now = plane.clock.now()
     period, grouping = cost_query(Query(request), now)
-    found = await plane.costs.report(period, grouping.by, grouping.label, caller_of(request), now)
+    found = await report_costs(plane.services, period, grouping.by, grouping.label, caller_of(request), now)
     return json_reply(describe_costs(found.query, found.report, found.billed))
 
 
@@ -53,7 +63,7 @@ async def bill(request: Request) -> Response:
     """Show a `day` by our meter and by the provider's bill, as last read; else the day before."""
     plane = plane_of(request)
     day = bill_day(Query(request), plane.clock.now())
-    return json_reply(describe_bill(await plane.costs.reconcile.compared(day)))
+    return json_reply(describe_bill(await compare_day(plane.services, day)))
 
 
 @cost_router.post("/costs/reconcile", openapi_extra=takes(ReconcileBody))
@@ -63,19 +73,21 @@ async def reconcile(request: Request) -> Response:
     body = validate_body(ReconcileBody, await read_object(request), plane.clock.now())
     day = read_day(body.day)
     await append_audit_record(request, "costs.reconcile", day.isoformat())
-    return json_reply(describe_bill(await plane.costs.reconcile(day)))
+    return json_reply(describe_bill(await reconcile_day(plane.services, day)))
 
 
 @cost_router.get("/leftovers")
 async def leftovers(request: Request) -> Response:
     """List everything that still costs money, the dearest first, with what could be done about it."""
-    return json_reply(describe_leftovers(await plane_of(request).costs.leftovers(caller_of(request))))
+    return json_reply(
+        describe_leftovers(await list_leftovers(plane_of(request).services, caller_of(request)))
+    )
 
 
 @cost_router.get("/balance")
 async def balance(request: Request) -> Response:
     """Return what is left on the account, and how long it lasts if nothing changes."""
-    return json_reply(describe_balance(await plane_of(request).costs.balance()))
+    return json_reply(describe_balance(await read_balance(plane_of(request).services)))
 
 
 budget_router = APIRouter(prefix="/api/budgets", tags=["budgets"])
@@ -84,39 +96,38 @@ budget_router = APIRouter(prefix="/api/budgets", tags=["budgets"])
 @budget_router.get("")
 async def list_budgets(request: Request) -> Response:
     """List the budgets by name, with what is spent of each."""
-    return json_reply(await plane_of(request).budgets.read.all())
+    return json_reply(await read_budgets(plane_of(request).services))
 
 
 @budget_router.post("", status_code=201, openapi_extra=takes(BudgetBody))
 async def add(request: Request) -> Response:
     """Make a budget. What its period has cost already counts."""
-    services = plane_of(request).budgets
+    services = plane_of(request).services
     body = validate_body(BudgetBody, await read_object(request))
-    made = await services.add(_budget_request(body), acting_caller(request))
-    shown = await services.read.shown(made)
+    made = await add_budget(services, _budget_request(body), acting_caller(request))
+    shown = await show_budget(services, made)
     return json_reply(shown, status=201, headers={"Location": f"/api/budgets/{made.id}"})
 
 
 @budget_router.get("/{id_or_name}")
 async def show(id_or_name: str, request: Request) -> Response:
     """Return one budget, by its id or name."""
-    return json_reply(await plane_of(request).budgets.read.one(id_or_name))
+    return json_reply(await read_budget(plane_of(request).services, id_or_name))
 
 
 @budget_router.patch("/{id_or_name}", openapi_extra=takes(BudgetChangeBody))
 async def change(id_or_name: str, request: Request) -> Response:
     """Change a budget. One that is used up is free again as soon as its amount is raised enough."""
-    services = plane_of(request).budgets
+    services = plane_of(request).services
     values = _budget_changes(validate_body(BudgetChangeBody, await read_object(request)))
-    return json_reply(
-        await services.read.shown(await services.change(id_or_name, values, acting_caller(request)))
-    )
+    changed = await change_budget(services, id_or_name, values, acting_caller(request))
+    return json_reply(await show_budget(services, changed))
 
 
 @budget_router.delete("/{id_or_name}")
 async def remove(id_or_name: str, request: Request) -> Response:
     """Remove a budget. What it has ended stays ended."""
-    return json_reply(await plane_of(request).budgets.remove(id_or_name, acting_caller(request)))
+    return json_reply(await remove_budget(plane_of(request).services, id_or_name, acting_caller(request)))
 
 
 def _budget_request(body: BudgetBody) -> BudgetRequest:

@@ -26,6 +26,9 @@ from gpuherd.entrypoints.use_case_access import Plane, plane_of
 from gpuherd.entrypoints.web.page_rendering import Routes, page
 from gpuherd.ports.costs_port import CostGroup, CostReport, GroupBy
 from gpuherd.usecases.cloud.read_catalogue import within_budget
+from gpuherd.usecases.money.compare_bill import compare_day
+from gpuherd.usecases.money.manage_budgets import read_budgets
+from gpuherd.usecases.money.report_costs import list_leftovers, read_balance, report_costs
 from gpuherd.usecases.views.money_view import describe_leftovers
 
 BAR_WIDTH = 260
@@ -249,9 +252,9 @@ async def show(request: Request) -> Response:
     days = Period(day_start(now) - timedelta(days=CHART_DAYS - 1), day_start(now) + timedelta(days=1))
     by_day = await _report(plane, caller, days, GroupBy.DAY)
     this_month = await _report(plane, caller, month, GroupBy.KEY)
-    keys = await plane.costs.label_keys(month, caller)
+    keys = await plane.services.stores.costs.label_keys(month, now, caller.owner)
     label = request.query_params.get("label", keys[0] if keys else "")[:LABEL_MAX]
-    leftovers = describe_leftovers(await plane.costs.leftovers(caller))
+    leftovers = describe_leftovers(await list_leftovers(plane.services, caller))
     return page(
         request,
         "money.html",
@@ -270,14 +273,14 @@ async def show(request: Request) -> Response:
         bar_width=BAR_WIDTH,
         waste=waste_lines(this_month, sees_all=caller.sees_all),
         drift=await _drift(plane, now) if caller.sees_all else None,
-        budgets=budget_bars((await plane.budgets.read.all()).budgets) if caller.sees_all else None,
+        budgets=budget_bars((await read_budgets(plane.services)).budgets) if caller.sees_all else None,
         leftovers=leftovers.items[:LEFTOVERS_SHOWN],
         leftovers_total=len(leftovers.items),
     )
 
 
 async def _report(plane: Plane, caller: Caller, period: Period, by: GroupBy, label: str = "") -> CostReport:
-    return (await plane.costs.report(period, by, label, caller)).report
+    return (await report_costs(plane.services, period, by, label, caller)).report
 
 
 def _spent_on(report: CostReport, now: datetime) -> Decimal:
@@ -287,7 +290,7 @@ def _spent_on(report: CostReport, now: datetime) -> Decimal:
 
 async def _balance(plane: Plane) -> AccountBalance | None:
     """Return what is left; None while the provider does not say it."""
-    return await within_budget(BALANCE_BUDGET_S, plane.costs.balance())
+    return await within_budget(BALANCE_BUDGET_S, read_balance(plane.services))
 
 
 async def _label_bars(
@@ -307,7 +310,7 @@ async def _key_bars(plane: Plane, report: CostReport) -> tuple[tuple[GroupBar, .
 async def _drift(plane: Plane, now: datetime) -> tuple[DriftLine, ...]:
     today: date = now.astimezone(UTC).date()
     return drift_lines(
-        [await plane.costs.reconcile.compared(today - timedelta(days=n)) for n in range(1, COMPARED_DAYS + 1)]
+        [await compare_day(plane.services, today - timedelta(days=n)) for n in range(1, COMPARED_DAYS + 1)]
     )
 
 

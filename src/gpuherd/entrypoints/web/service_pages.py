@@ -14,6 +14,7 @@ from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.orphan import OrphanVerdict
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.job import JobStatus
+from gpuherd.domain.money.usage_span import usd_of
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, job_query
 from gpuherd.entrypoints.use_case_access import Plane, plane_of
@@ -318,7 +319,7 @@ async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
     usable = [it for it in instances if it.usable]
     return HerdSummary(
         # What the meter says, like Money: no sum of instances has the machines of nobody and the volumes.
-        cost=cost_at(await plane.costs.hourly_now(caller)),
+        cost=cost_at(usd_of(await plane.services.stores.costs.hourly_now(caller.owner))),
         total=len(instances),
         usable=[row_of(it) for it in usable[:ROWS_SHOWN]],
         usable_total=len(usable),

@@ -29,7 +29,7 @@ from gpuherd.ports.replica_port import Flags
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.cloud.create_once import CreateOnce, Intent, OnceWords
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache, find_region, within_budget
-from gpuherd.usecases.money.meter_costs import MeterVolumes
+from gpuherd.usecases.money.meter_costs import MeterNow
 from gpuherd.usecases.money.report_costs import ALL
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class CreateVolume:
     clock: Clock
     ids: Ids
     create_once: CreateOnce
-    meter: MeterVolumes
+    meter_volumes: MeterNow
 
     async def __call__(self, wanted: VolumeRequest, caller: Caller) -> StorageVolume:
         """Return the volume; `Conflict` if its name is taken, `CloudUnavailable` while it is not known."""
@@ -81,7 +81,7 @@ class CreateVolume:
         if before is not None:
             # guard: a volume without an answer is not sent again before it could have appeared
             self.create_once.check_settled(before.sent_at)
-        await self.meter.look_now()
+        await self.meter_volumes()
         now, said = self.clock.now(), f"{wanted.size_gb} GB in {region.code}"
         volume_id = await self.create_once(
             Intent(
@@ -95,7 +95,7 @@ class CreateVolume:
             lambda: self._id_of(wanted.name),
         )
         self.list_volumes.cache.clear()
-        await self.meter.look_now(there=volume_id)
+        await self.meter_volumes(there=volume_id)
         log.info("volume.created", volume_id=volume_id, by=caller.key_id)
         return StorageVolume(volume_id, wanted.name, region.code, wanted.size_gb)
 
@@ -130,7 +130,7 @@ class DeleteVolume:
     list_volumes: ListVolumes
     audit: AuditLog
     clock: Clock
-    meter: MeterVolumes
+    meter_volumes: MeterNow
 
     async def __call__(self, volume_id: str, caller: Caller) -> VolumeRemoved:
         """Remove it; `NotFound` if there is none, `Conflict` while a machine has it."""
@@ -140,7 +140,7 @@ class DeleteVolume:
         before = f"{known.name}, {known.size_gb} GB in {known.region}"
         # Before the call: what is removed without a trace cannot be explained.
         await self.audit.append(caller.audit_record(AUDIT_ACTION_delete, volume_id, self.clock.now(), before))
-        await self.meter.look_now()
+        await self.meter_volumes()
         try:
             await self.volumes.delete_volume(volume_id)
         except NotFound:
@@ -149,7 +149,7 @@ class DeleteVolume:
             if any(it.volume_id == volume_id for it in await self.list_volumes.fresh()):
                 raise
         self.list_volumes.cache.clear()
-        await self.meter.look_now(gone=volume_id)
+        await self.meter_volumes(gone=volume_id)
         log.info("volume.removed", volume_id=volume_id, by=caller.key_id)
         return VolumeRemoved(id=volume_id, removed=True)
 

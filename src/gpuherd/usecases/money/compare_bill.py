@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import (
     UTC,
     date,
@@ -38,17 +37,13 @@ from gpuherd.domain.money.bill import (
 )
 from gpuherd.domain.money.period import Period
 from gpuherd.domain.money.usage_span import CostKind, nano_usd, usd_of
-from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.costs_port import (
     BilledDay,
-    Costs,
     MeteredMachine,
-    ProviderBilling,
 )
-from gpuherd.ports.event_port import AccountEvent, AccountEventLog
-from gpuherd.ports.replica_port import Flags
-from gpuherd.usecases.events.record_event import EventRecorder
-from gpuherd.usecases.money.report_costs import ReadBalance
+from gpuherd.ports.event_port import AccountEvent
+from gpuherd.usecases.money.report_costs import read_balance
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.money_view import cents, describe_line
 
 log = structlog.get_logger()
@@ -61,62 +56,57 @@ READ = "read"
 HOUR_S = 3600
 
 
-@dataclass(frozen=True)
-class ReconcileDay:
-    """Fetches the bill of a day, keeps it, compares, and tells what somebody should look at."""
+async def reconcile_day(services: Services, day: date) -> ComparedDay:
+    """Read the bill of a day, save and compare it, and notify about drift and changed prices."""
+    # One day after the other: each writes all rows of its day.
+    async with services.bill_lock:
+        charges = await services.billing.charges(begin_of(day), end_of(day))
+        fetched_at = services.clock.now()
+        rows = _bill_of(day, charges, fetched_at)
+        await services.stores.costs.save_bill(day, rows)
+        found = await compare_day(services, day)
+        # guard: a bill that is not whole yet is no drift
+        if is_settled(day, fetched_at):
+            await _notify(services, found, rows, await _metered(services, day))
+        return found
 
-    costs: Costs
-    billing: ProviderBilling
-    cost_events: CostEvents
-    clock: Clock
-    # One after the other: each writes all rows of its day.
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
-    async def __call__(self, day: date) -> ComparedDay:
-        async with self._lock:
-            charges = await self.billing.charges(begin_of(day), end_of(day))
-            fetched_at = self.clock.now()
-            rows = _bill_of(day, charges, fetched_at)
-            await self.costs.save_bill(day, rows)
-            found = await self.compared(day)
-            # guard: a bill that is not whole yet is no drift
-            if is_settled(day, fetched_at):
-                await self._tell(found, rows, await self._metered(day))
-            return found
+async def compare_day(services: Services, day: date) -> ComparedDay:
+    """Return a day as it was last compared."""
+    rows = await services.stores.costs.bill(day, day)
+    billed: dict[str, int] | None = None
+    if rows:
+        billed = {}
+        for it in rows:
+            if it.category != READ:
+                billed[it.cloud_id] = billed.get(it.cloud_id, 0) + it.amount_nusd
+    ours = [Metered(it.cloud_id, it.instance_id, it.amount, it.doubt) for it in await _metered(services, day)]
+    return ComparedDay(day, compare(ours, billed), max((it.fetched_at for it in rows), default=None))
 
-    async def compared(self, day: date) -> ComparedDay:
-        """Return a day as it was last compared."""
-        rows = await self.costs.bill(day, day)
-        billed: dict[str, int] | None = None
-        if rows:
-            billed = {}
-            for it in rows:
-                if it.category != READ:
-                    billed[it.cloud_id] = billed.get(it.cloud_id, 0) + it.amount_nusd
-        ours = [Metered(it.cloud_id, it.instance_id, it.amount, it.doubt) for it in await self._metered(day)]
-        return ComparedDay(day, compare(ours, billed), max((it.fetched_at for it in rows), default=None))
 
-    async def yesterday(self) -> None:
-        """Reconcile the day before, until its bill is surely whole; run every hour."""
-        now = self.clock.now()
-        day = now.astimezone(UTC).date() - timedelta(days=1)
-        rows = await self.costs.bill(day, day)
-        if any(is_settled(day, it.fetched_at) for it in rows):
-            return
-        try:
-            await self(day)
-        except CloudError as error:
-            log.info("costs.bill_unavailable", day=day.isoformat(), code=error.code)
+async def reconcile_yesterday(services: Services) -> None:
+    """Reconcile the day before, every hour until its bill is complete."""
+    now = services.clock.now()
+    day = now.astimezone(UTC).date() - timedelta(days=1)
+    rows = await services.stores.costs.bill(day, day)
+    if any(is_settled(day, it.fetched_at) for it in rows):
+        return
+    try:
+        await reconcile_day(services, day)
+    except CloudError as error:
+        log.info("costs.bill_unavailable", day=day.isoformat(), code=error.code)
 
-    async def _metered(self, day: date) -> Sequence[MeteredMachine]:
-        return await self.costs.metered(Period(begin_of(day), end_of(day)), self.clock.now())
 
-    async def _tell(
-        self, found: ComparedDay, rows: Sequence[BilledDay], metered: Sequence[MeteredMachine]
-    ) -> None:
-        if drifting := worst(found.lines):
-            await self.cost_events.drift(found.day, drifting)
-        await self.cost_events.other_prices(found.day, _other_prices(rows, metered))
+async def _metered(services: Services, day: date) -> Sequence[MeteredMachine]:
+    return await services.stores.costs.metered(Period(begin_of(day), end_of(day)), services.clock.now())
+
+
+async def _notify(
+    services: Services, found: ComparedDay, rows: Sequence[BilledDay], metered: Sequence[MeteredMachine]
+) -> None:
+    if drifting := worst(found.lines):
+        await _notify_drift(services, found.day, drifting)
+    await _notify_other_prices(services, found.day, _other_prices(rows, metered))
 
 
 def _bill_of(day: date, charges: Sequence[ProviderCharge], fetched_at: datetime) -> list[BilledDay]:
@@ -174,103 +164,88 @@ class OtherPrice:
     billed: int
 
 
-@dataclass(frozen=True)
-class CostEvents:
-    """Tells each thing once."""
+async def _notify_drift(services: Services, day: date, lines: Sequence[Comparison]) -> None:
+    """Append an event, once, that the meter and the bill disagree about these machines."""
+    metered = sum(it.metered for it in lines)
+    billed = sum(it.billed or 0 for it in lines)
+    mark = f"{day.isoformat()} {metered} {billed}"
+    if await services.stores.flags.get(DRIFT_TOLD) == mark:
+        return
+    notice = DriftNotice(
+        day=day.isoformat(),
+        metered=usd_of(metered),
+        billed=usd_of(billed),
+        drift=usd_of(metered - billed),
+        rows=tuple(describe_line(it) for it in lines),
+    )
+    machines = "1 machine" if len(lines) == 1 else f"{len(lines)} machines"
+    reason = f"of {machines} the meter says {cents(metered)} for {day.isoformat()}, the bill {cents(billed)}"
+    log.warning("costs.drift", day=day.isoformat(), metered=str(notice.metered), billed=str(notice.billed))
+    await _append_event(services, instance_event.COSTS_DRIFT, reason, notice)
+    await services.stores.flags.put(DRIFT_TOLD, mark)
 
-    event_log: AccountEventLog
-    event_recorder: EventRecorder
-    flags: Flags
-    clock: Clock
 
-    async def drift(self, day: date, lines: Sequence[Comparison]) -> None:
-        """Tell that the meter and the bill disagree about these machines, unless that was told already."""
-        metered = sum(it.metered for it in lines)
-        billed = sum(it.billed or 0 for it in lines)
-        mark = f"{day.isoformat()} {metered} {billed}"
-        if await self.flags.get(DRIFT_TOLD) == mark:
-            return
-        notice = DriftNotice(
+async def _notify_other_prices(services: Services, day: date, found: Sequence[OtherPrice]) -> None:
+    """Append an event for each machine that is billed at another price, once for each price."""
+    if not found:
+        return
+    told: dict[str, int] = json.loads(await services.stores.flags.get(PRICES_TOLD) or "{}")
+    fresh = [it for it in found if told.get(it.cloud_id) != it.billed]
+    if not fresh:
+        return
+    for it in fresh:
+        notice = PriceNotice(
             day=day.isoformat(),
-            metered=usd_of(metered),
-            billed=usd_of(billed),
-            drift=usd_of(metered - billed),
-            rows=tuple(describe_line(it) for it in lines),
+            cloud_instance_id=it.cloud_id,
+            instance_id=it.instance_id,
+            metered_price=usd_of(it.metered),
+            billed_price=usd_of(it.billed),
         )
-        machines = "1 machine" if len(lines) == 1 else f"{len(lines)} machines"
-        reason = (
-            f"of {machines} the meter says {cents(metered)} for {day.isoformat()}, the bill {cents(billed)}"
-        )
-        log.warning(
-            "costs.drift", day=day.isoformat(), metered=str(notice.metered), billed=str(notice.billed)
-        )
-        await self._append(instance_event.COSTS_DRIFT, reason, notice)
-        await self.flags.put(DRIFT_TOLD, mark)
+        reason = f"machine {it.cloud_id} is billed at {cents(it.billed)} an hour, not at {cents(it.metered)}"
+        await _append_event(services, instance_event.PRICE_CHANGED, reason, notice)
+    # What is billed at its own price again is forgotten.
+    known = {it.cloud_id: it.billed for it in found}
+    await services.stores.flags.put(PRICES_TOLD, json.dumps(dict(list(known.items())[:PRICES_REMEMBERED])))
 
-    async def other_prices(self, day: date, found: Sequence[OtherPrice]) -> None:
-        """Tell which machines are billed at another price, each price once."""
-        if not found:
-            return
-        told: dict[str, int] = json.loads(await self.flags.get(PRICES_TOLD) or "{}")
-        fresh = [it for it in found if told.get(it.cloud_id) != it.billed]
-        if not fresh:
-            return
-        for it in fresh:
-            notice = PriceNotice(
-                day=day.isoformat(),
-                cloud_instance_id=it.cloud_id,
-                instance_id=it.instance_id,
-                metered_price=usd_of(it.metered),
-                billed_price=usd_of(it.billed),
-            )
-            reason = (
-                f"machine {it.cloud_id} is billed at {cents(it.billed)} an hour, not at {cents(it.metered)}"
-            )
-            await self._append(instance_event.PRICE_CHANGED, reason, notice)
-        # What is billed at its own price again is forgotten.
-        known = {it.cloud_id: it.billed for it in found}
-        await self.flags.put(PRICES_TOLD, json.dumps(dict(list(known.items())[:PRICES_REMEMBERED])))
 
-    async def low_balance(self, available: Decimal, hourly: Decimal, runway_hours: Decimal | None) -> None:
-        """Tell that what is left does not last much longer."""
-        notice = BalanceNotice(
-            available=available,
-            hourly_now=hourly,
-            runway_hours=None if runway_hours is None else round(float(runway_hours), 2),
-        )
-        reason = f"${available:.2f} are left, which last {notice.runway_hours} h at ${hourly:.2f} an hour"
-        log.warning("account.low_balance", available=str(available), runway_hours=notice.runway_hours)
-        await self._append(instance_event.LOW_BALANCE, reason, notice)
+async def _notify_low_balance(
+    services: Services, available: Decimal, hourly: Decimal, runway_hours: Decimal | None
+) -> None:
+    """Append an event that the balance does not last much longer."""
+    notice = BalanceNotice(
+        available=available,
+        hourly_now=hourly,
+        runway_hours=None if runway_hours is None else round(float(runway_hours), 2),
+    )
+    reason = f"${available:.2f} are left, which last {notice.runway_hours} h at ${hourly:.2f} an hour"
+    log.warning("account.low_balance", available=str(available), runway_hours=notice.runway_hours)
+    await _append_event(services, instance_event.LOW_BALANCE, reason, notice)
 
-    async def _append(self, type: str, reason: str, notice: ReplyModel) -> None:
-        told = Event(
-            ACCOUNT, 0, type, self.clock.now(), reason=reason, details=notice.model_dump(mode="json")
-        )
-        await self.event_log.append_account([AccountEvent(told, self.event_recorder.account_outbox_entries)])
+
+async def _append_event(services: Services, type: str, reason: str, notice: ReplyModel) -> None:
+    told = Event(
+        ACCOUNT, 0, type, services.clock.now(), reason=reason, details=notice.model_dump(mode="json")
+    )
+    await services.stores.account_events.append_account(
+        [AccountEvent(told, services.event_recorder.account_outbox_entries)]
+    )
 
 
 BALANCE_TOLD = "low_balance_told"
 
 
-@dataclass(frozen=True)
-class WatchBalance:
-    """Runs every few minutes, at the leader."""
-
-    read_balance: ReadBalance
-    cost_events: CostEvents
-    flags: Flags
-
-    async def __call__(self) -> None:
-        try:
-            balance = await self.read_balance()
-        except CloudError as error:
-            log.info("account.balance_unavailable", code=error.code)
-            return
-        said = await self.flags.get(BALANCE_TOLD)
-        told = int(said) if said else None
-        level = level_of(balance.runway_hours)
-        if is_news(told, level):
-            await self.cost_events.low_balance(balance.available, balance.hourly_now, balance.runway_hours)
-        if level != told:
-            # After the event: better told twice than not at all.
-            await self.flags.put(BALANCE_TOLD, None if level is None else str(level))
+async def watch_balance(services: Services) -> None:
+    """Warn once for each level that the balance falls to. The leader does this every few minutes."""
+    try:
+        balance = await read_balance(services)
+    except CloudError as error:
+        log.info("account.balance_unavailable", code=error.code)
+        return
+    said = await services.stores.flags.get(BALANCE_TOLD)
+    told = int(said) if said else None
+    level = level_of(balance.runway_hours)
+    if is_news(told, level):
+        await _notify_low_balance(services, balance.available, balance.hourly_now, balance.runway_hours)
+    if level != told:
+        # After the event: a second event is better than none.
+        await services.stores.flags.put(BALANCE_TOLD, None if level is None else str(level))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -16,7 +16,6 @@ from gpuherd.domain.money.budget import (
     AtLimit,
     Budget,
     BudgetNews,
-    BudgetRules,
     Renewed,
     Spending,
     UsedUp,
@@ -27,77 +26,73 @@ from gpuherd.domain.money.usage_span import usd_of
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.costs_port import Budgets
 from gpuherd.ports.event_port import AccountEvent
-from gpuherd.ports.job_port import Jobs
-from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.events.record_event import EventRecorder
 from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
-from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.money_view import cents, describe_scope
 
 log = structlog.get_logger()
 
 
-# So many are asked to be reconciled at a time; the rest come with the next review.
+# At most so many instances are reconciled at a time; the rest follow with the next review.
 ENDED_AT_ONCE = 500
 
 
-@dataclass
-class ReviewBudgets:
-    """Runs every few seconds, at the leader; `budgets` refuses what another one writes."""
+class BudgetClock:
+    """Remembers when the wall clock was set ahead: until a list was made after that, the hours that the clock
+    skipped look as if they had cost money."""
 
-    budgets: Budgets
-    cache: BudgetCache
-    jobs: Jobs
-    job_factory: JobFactory
-    budget_events: BudgetEvents
-    rules: BudgetRules
-    clock: Clock
-    _clock_steps: ClockStepDetector = field(init=False)
-    _stepped_at: datetime | None = field(default=None, init=False)
+    def __init__(self, clock: Clock):
+        self._clock_steps = ClockStepDetector(clock, counts_sleep=True)
+        self._stepped_at: datetime | None = None
 
-    def __post_init__(self) -> None:
-        self._clock_steps = ClockStepDetector(self.clock, counts_sleep=True)
-
-    async def __call__(self) -> None:
-        now = self.clock.now()
+    def detect_step(self, now: datetime) -> None:
+        """Remember `now` if the wall clock was set ahead since the last call."""
         if self._clock_steps.detect_step() > timedelta(0):
             self._stepped_at = now
-        for budget in await self.cache.refresh():
-            try:
-                await self._review(budget, now)
-            except LeadershipLost:
-                return
-            except StaleWrite:
-                # Somebody has changed it meanwhile: the next look sees both.
-                continue
 
-    async def _review(self, budget: Budget, now: datetime) -> None:
-        spending = await self.budgets.spending(budget, now)
-        # guard: hours that the clock has skipped use no budget up
-        if self._is_premature(spending):
-            return
-        found = review(budget, spending, self.rules, now)
-        if found.budget != budget:
-            told = self.budget_events.told(found.budget, spending, found.news, now)
-            budget = await self.budgets.save(found.budget, told)
-            for news in found.news:
-                log.warning("budget.news", budget_id=budget.id, news=type(news).__name__)
-        if budget.is_exhausted_at(now):
-            await self._end_all(budget)
-
-    def _is_premature(self, spending: Spending) -> bool:
-        """Return True if the wall clock was set ahead and no list has cut the spans there yet: until then the
-        hour that nobody has lived through looks as if it had cost money."""
+    def has_skipped_hours(self, spending: Spending) -> bool:
+        """Return True if no list has been metered since the clock was set ahead."""
         stepped_at = self._stepped_at
         return stepped_at is not None and (spending.seen_at is None or spending.seen_at < stepped_at)
 
-    async def _end_all(self, budget: Budget) -> None:
-        instances = await self.budgets.to_end(budget, ENDED_AT_ONCE)
-        if not instances:
+
+async def judge_budgets(services: Services) -> None:
+    """Judge all budgets. The leader does this every few seconds; the store refuses the writes of a former
+    leader."""
+    now = services.clock.now()
+    services.budget_clock.detect_step(now)
+    for budget in await services.budget_cache.refresh():
+        try:
+            await _judge_budget(services, budget, now)
+        except LeadershipLost:
             return
-        # The jobs of this process must know before they begin.
-        await self.cache.refresh()
-        await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(it) for it in instances])
+        except StaleWrite:
+            # A request has changed the budget meanwhile: the next review sees both changes.
+            continue
+
+
+async def _judge_budget(services: Services, budget: Budget, now: datetime) -> None:
+    spending = await services.stores.reviewed_budgets.spending(budget, now)
+    # guard: hours that the clock has skipped use no budget up
+    if services.budget_clock.has_skipped_hours(spending):
+        return
+    found = review(budget, spending, services.rules.budget_rules, now)
+    if found.budget != budget:
+        told = budget_events(services, found.budget, spending, found.news, now)
+        budget = await services.stores.reviewed_budgets.save(found.budget, told)
+        for news in found.news:
+            log.warning("budget.news", budget_id=budget.id, news=type(news).__name__)
+    if budget.is_exhausted_at(now):
+        await _end_all(services, budget)
+
+
+async def _end_all(services: Services, budget: Budget) -> None:
+    instances = await services.stores.reviewed_budgets.to_end(budget, ENDED_AT_ONCE)
+    if not instances:
+        return
+    # The jobs of this process must know before they begin.
+    await services.budget_cache.refresh()
+    await services.stores.jobs.wake_or_enqueue([services.job_factory.reconcile_job(it) for it in instances])
 
 
 _CONSEQUENCES = {
@@ -108,20 +103,14 @@ _CONSEQUENCES = {
 }
 
 
-@dataclass(frozen=True)
-class BudgetEvents:
-    """Puts news of budgets into words, for the transaction in which they become true."""
-
-    event_recorder: EventRecorder
-
-    def told(
-        self, budget: Budget, spending: Spending, news: Iterable[BudgetNews], now: datetime
-    ) -> list[AccountEvent]:
-        """Return the events that tell of a budget, with the webhooks that go with each."""
-        return [
-            AccountEvent(_event(budget, spending, it, now), self.event_recorder.account_outbox_entries)
-            for it in news
-        ]
+def budget_events(
+    services: Services, budget: Budget, spending: Spending, news: Iterable[BudgetNews], now: datetime
+) -> list[AccountEvent]:
+    """Return the events about a budget, each with its webhooks. They are saved with the budget."""
+    return [
+        AccountEvent(_event(budget, spending, it, now), services.event_recorder.account_outbox_entries)
+        for it in news
+    ]
 
 
 def _event(budget: Budget, spending: Spending, news: BudgetNews, now: datetime) -> Event:
@@ -153,8 +142,8 @@ def _event(budget: Budget, spending: Spending, news: BudgetNews, now: datetime) 
 
 
 class BudgetCache:
-    """Knows them as they were at the last refresh: at once after a change here, soon after one of another
-    replica. What is accepted is judged by the store itself."""
+    """The budgets as of the last refresh. A change of this replica is known at once, a change of another
+    replica soon. The store itself judges what is accepted."""
 
     def __init__(self, budgets: Budgets):
         self._budgets = budgets
@@ -164,38 +153,26 @@ class BudgetCache:
         return self._known
 
     def binds(self, owner: str, labels: Mapping[str, str]) -> bool:
-        """Return True if some budget may refuse what this owner rents under these labels."""
+        """Return True if a budget may refuse what this owner rents under these labels."""
         return any(it.is_binding and it.scope.includes(owner, labels) for it in self._known)
 
     async def refresh(self) -> tuple[Budget, ...]:
-        """Learn them anew; what was known stays known while the store is away."""
+        """Read the budgets again. While the store is away, the known budgets stay known."""
         self._known = await self._budgets.list_all()
         return self._known
 
 
-RATIOS_TTL_S = 15.0
-
-
-# Each name is a series of its own.
+# Each name is a metrics series of its own.
 BUDGETS_SHOWN = 50
 
 
-ALL = "all"
+async def read_budget_ratios(services: Services) -> Mapping[str, float]:
+    """Return how much of each budget is spent, for the metrics. Scrapes share one reading."""
+    return await services.money_caches.budget_ratios.get_or_load("all", partial(_load_ratios, services))
 
 
-class ReadBudgetRatios:
-    """Asks the store a few times a minute, however many scrape."""
-
-    def __init__(self, budgets: Budgets, clock: Clock):
-        self._budgets = budgets
-        self._clock = clock
-        self._ratios: Cache[str, Mapping[str, float]] = Cache(clock, RATIOS_TTL_S, 1, "budget_ratios")
-
-    async def __call__(self) -> Mapping[str, float]:
-        return await self._ratios.get_or_load(ALL, self._load)
-
-    async def _load(self) -> Mapping[str, float]:
-        now = self._clock.now()
-        shown = (await self._budgets.list_all())[:BUDGETS_SHOWN]
-        spent = {it.name: (await self._budgets.spending(it, now)).spent for it in shown}
-        return {it.name: spent[it.name] / it.amount if it.amount else 1.0 for it in shown}
+async def _load_ratios(services: Services) -> Mapping[str, float]:
+    now = services.clock.now()
+    shown = (await services.stores.budgets.list_all())[:BUDGETS_SHOWN]
+    spent = {it.name: (await services.stores.budgets.spending(it, now)).spent for it in shown}
+    return {it.name: spent[it.name] / it.amount if it.amount else 1.0 for it in shown}

@@ -13,6 +13,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Protocol
 
 import structlog
 
@@ -32,11 +33,9 @@ from gpuherd.domain.money.meter_reading import (
 )
 from gpuherd.domain.money.usage_span import CostKind
 from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.costs_port import Costs, ProviderBilling
 from gpuherd.ports.observation_port import Observations
-from gpuherd.ports.replica_port import Flags
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache, price_list
-from gpuherd.usecases.service.leader_election import Leadership
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 BOOTING_OR_PAID = GPU_PAID | {Phase.CREATING}
@@ -280,73 +279,82 @@ VOLUMES_LOOKED_AT = "volumes_looked_at"
 STEP_MIN = timedelta(seconds=2)
 
 
+class MeterNow(Protocol):
+    """`meter_volumes_now` of some services."""
+
+    async def __call__(self, *, there: str = "", gone: str = "") -> None: ...
+
+
 @dataclass
-class MeterVolumes:
-    """Runs every few minutes, at the leader; `costs` refuses what another one writes."""
+class VolumeMeter:
+    """What the meter of volumes remembers from list to list."""
 
-    billing: ProviderBilling
-    costs: Costs
-    flags: Flags
-    clock: Clock
-    leadership: Leadership
-    # By the wall clock, and since the boot of the host.
-    _last: tuple[datetime, float] | None = field(default=None, init=False)
-    # Each look is compared with the one before.
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    # Each list is compared with the one before.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # When the last list began, by the wall clock and since the boot of the host.
+    last: tuple[datetime, float] | None = None
 
-    async def __call__(self) -> None:
-        """Look at all volumes."""
-        await self._look()
 
-    async def look_now(self, *, there: str = "", gone: str = "") -> None:
-        """Look because we make or remove a volume, where we lead. The next usual look makes up for a failure.
+async def meter_volumes(services: Services) -> None:
+    """List all volumes and meter them. The leader does this every few minutes."""
+    await _list_volumes(services)
 
-        A list that does not show yet what we have just done says nothing.
-        """
-        if not self.leadership.is_leader():
-            return
+
+async def meter_volumes_now(services: Services, *, there: str = "", gone: str = "") -> None:
+    """Meter the volumes after this process made or removed one, if it leads.
+
+    A list that does not show the change yet is ignored. The next round makes up for a failure.
+    """
+    if not services.leadership.is_leader():
+        return
+    try:
+        await _list_volumes(services, there, gone)
+    except (StaleWrite, StoreUnavailable) as error:
+        log.info("costs.volumes_not_written", code=error.code)
+
+
+async def _list_volumes(services: Services, there: str = "", gone: str = "") -> None:
+    async with services.volume_meter.lock:
+        started_at, boottime = services.clock.now(), services.clock.boottime()
         try:
-            await self._look(there, gone)
-        except (StaleWrite, StoreUnavailable) as error:
-            log.info("costs.volumes_not_written", code=error.code)
+            listed = await services.billing.list_volumes()
+        except CloudError as error:
+            log.info("costs.volumes_unavailable", code=error.code)
+            return
+        ids = {it.volume_id for it in listed}
+        if gone not in ids and (not there or there in ids):
+            await _record_volumes(services, listed, started_at, boottime)
 
-    async def _look(self, there: str = "", gone: str = "") -> None:
-        async with self._looking:
-            started_at, boottime = self.clock.now(), self.clock.boottime()
-            try:
-                listed = await self.billing.list_volumes()
-            except CloudError as error:
-                log.info("costs.volumes_unavailable", code=error.code)
-                return
-            ids = {it.volume_id for it in listed}
-            if gone not in ids and (not there or there in ids):
-                await self._record(listed, started_at, boottime)
 
-    async def _record(self, listed: Sequence[StorageVolume], started_at: datetime, boottime: float) -> None:
-        """Write down what a look has shown."""
-        finished_at = self.clock.now()
-        spans = await self.costs.open_spans(kind=CostKind.VOLUME)
-        going_on = {it.span.cloud_id: it for it in spans}
-        said = await self.flags.get(VOLUMES_LOOKED_AT)
-        previous = datetime.fromisoformat(said) if said else None
-        step = self._step(previous, started_at, boottime)
-        look = VolumeLook(previous, started_at, finished_at, step)
-        changed = read_volumes({key: it.span for key, it in going_on.items()}, listed, look)
-        volumes = {it.volume_id: it for it in listed}
-        subjects = {
-            it.cloud_id: going_on[it.cloud_id].subject
-            if it.cloud_id in going_on
-            else subject_of_volume(it.cloud_id, volumes.get(it.cloud_id), finished_at)
-            for it in changed
-        }
-        await self.costs.write(changed, subjects, finished_at)
-        # Last: should this be lost, the next edges are wider, and still true.
-        await self.flags.put(VOLUMES_LOOKED_AT, started_at.isoformat())
-        self._last = (started_at, boottime)
+async def _record_volumes(
+    services: Services, listed: Sequence[StorageVolume], started_at: datetime, boottime: float
+) -> None:
+    """Write down what a list has shown."""
+    finished_at = services.clock.now()
+    spans = await services.stores.metered_costs.open_spans(kind=CostKind.VOLUME)
+    going_on = {it.span.cloud_id: it for it in spans}
+    said = await services.stores.flags.get(VOLUMES_LOOKED_AT)
+    previous = datetime.fromisoformat(said) if said else None
+    step = _clock_step(services, previous, started_at, boottime)
+    look = VolumeLook(previous, started_at, finished_at, step)
+    changed = read_volumes({key: it.span for key, it in going_on.items()}, listed, look)
+    volumes = {it.volume_id: it for it in listed}
+    subjects = {
+        it.cloud_id: going_on[it.cloud_id].subject
+        if it.cloud_id in going_on
+        else subject_of_volume(it.cloud_id, volumes.get(it.cloud_id), finished_at)
+        for it in changed
+    }
+    await services.stores.metered_costs.write(changed, subjects, finished_at)
+    # Last: should this be lost, the next edges are wider, and still true.
+    await services.stores.flags.put(VOLUMES_LOOKED_AT, started_at.isoformat())
+    services.volume_meter.last = (started_at, boottime)
 
-    def _step(self, previous: datetime | None, now: datetime, boottime: float) -> timedelta:
-        """Return by how much the wall clock was set since our own last look; a restart cannot tell."""
-        if self._last is None or self._last[0] != previous:
-            return timedelta(0)
-        step = (now - self._last[0]) - timedelta(seconds=boottime - self._last[1])
-        return step if abs(step) >= STEP_MIN else timedelta(0)
+
+def _clock_step(services: Services, previous: datetime | None, now: datetime, boottime: float) -> timedelta:
+    """Return by how much the wall clock was set since the last list of this process."""
+    last = services.volume_meter.last
+    if last is None or last[0] != previous:
+        return timedelta(0)
+    step = (now - last[0]) - timedelta(seconds=boottime - last[1])
+    return step if abs(step) >= STEP_MIN else timedelta(0)

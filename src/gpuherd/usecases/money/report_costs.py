@@ -12,6 +12,7 @@ from datetime import (
     timedelta,
 )
 from decimal import Decimal
+from functools import partial
 
 from gpuherd.domain.api_key import Caller
 from gpuherd.domain.cloud.offer import DiskTariff
@@ -41,15 +42,30 @@ from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.costs_port import (
     CostQuery,
     CostReport,
-    Costs,
     GroupBy,
     OpenSpan,
-    ProviderBilling,
 )
-from gpuherd.ports.instance_port import Change, InstanceQuery, Instances
-from gpuherd.ports.replica_port import Flags
+from gpuherd.ports.instance_port import Change, InstanceQuery
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.cloud.read_catalogue import within_budget
+from gpuherd.usecases.services import Services
+
+ALL = "all"
+BALANCE_TTL_S = 30.0
+TOTALS_TTL_S = 30.0
+VOLUMES_TTL_S = 15.0
+RATIOS_TTL_S = 15.0
+BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class MoneyCaches:
+    """The replies about money that many readers share for some seconds. Each has one key, `ALL`."""
+
+    def __init__(self, clock: Clock):
+        self.balance: Cache[str, tuple[Decimal, datetime]] = Cache(clock, BALANCE_TTL_S, 1, "balance")
+        self.volumes: Cache[str, tuple[StorageVolume, ...]] = Cache(clock, VOLUMES_TTL_S, 1, "volumes")
+        self.cost_totals: Cache[str, CostReport] = Cache(clock, TOTALS_TTL_S, 1, "cost_totals")
+        self.budget_ratios: Cache[str, Mapping[str, float]] = Cache(clock, RATIOS_TTL_S, 1, "budget_ratios")
 
 
 @dataclass(frozen=True)
@@ -62,40 +78,35 @@ class PeriodCosts:
     billed: BilledPeriod | None
 
 
-@dataclass(frozen=True)
-class ReportCosts:
-    """Sums up a period for a caller: all of the account for an admin, else what the caller's key pays for."""
+async def report_costs(
+    services: Services, period: Period, by: GroupBy, label: str, caller: Caller, now: datetime | None = None
+) -> PeriodCosts:
+    """Sum up a period: for an admin the whole account, for others what their key pays for.
 
-    costs: Costs
-    clock: Clock
+    A period that ends at `now` goes on, and today is a day of it.
+    """
+    # guard: a key sees its own money
+    query = CostQuery(period, by, label, owner=caller.owner)
+    now = now or services.clock.now()
+    report = await services.stores.costs.report(query, now)
+    # guard: the bill is for admins
+    billed = await _billed_days(services, period, now) if caller.sees_all else None
+    return PeriodCosts(query, report, billed)
 
-    async def __call__(
-        self, period: Period, by: GroupBy, label: str, caller: Caller, now: datetime | None = None
-    ) -> PeriodCosts:
-        """Sum it up. A period that ends at `now` goes on, and today is a day of it."""
-        # guard: a key sees its own money
-        query = CostQuery(period, by, label, owner=caller.owner)
-        now = now or self.clock.now()
-        report = await self.costs.report(query, now)
-        # guard: the bill is for admins
-        billed = await self._billed(period, now) if caller.sees_all else None
-        return PeriodCosts(query, report, billed)
 
-    async def _billed(self, period: Period, now: datetime) -> BilledPeriod | None:
-        days = _whole_days(period, now)
-        if days is None:
-            return None
-        billed: dict[date, int] = {}
-        for row in await self.costs.bill(*days):
-            billed[row.day] = billed.get(row.day, 0) + row.amount_nusd
-        if not billed:
-            return None
-        compared = Period(begin_of(min(billed)), end_of(max(billed)))
-        report = await self.costs.report(CostQuery(compared, GroupBy.DAY), now)
-        metered = sum(
-            it.amount for it in report.groups if it.value and date.fromisoformat(it.value) in billed
-        )
-        return BilledPeriod(max(billed), sum(billed.values()), metered)
+async def _billed_days(services: Services, period: Period, now: datetime) -> BilledPeriod | None:
+    days = _whole_days(period, now)
+    if days is None:
+        return None
+    billed: dict[date, int] = {}
+    for row in await services.stores.costs.bill(*days):
+        billed[row.day] = billed.get(row.day, 0) + row.amount_nusd
+    if not billed:
+        return None
+    compared = Period(begin_of(min(billed)), end_of(max(billed)))
+    report = await services.stores.costs.report(CostQuery(compared, GroupBy.DAY), now)
+    metered = sum(it.amount for it in report.groups if it.value and date.fromisoformat(it.value) in billed)
+    return BilledPeriod(max(billed), sum(billed.values()), metered)
 
 
 def _whole_days(period: Period, now: datetime) -> tuple[date, date] | None:
@@ -108,95 +119,45 @@ def _whole_days(period: Period, now: datetime) -> tuple[date, date] | None:
     return None if last < first else (first.astimezone(UTC).date(), last.astimezone(UTC).date())
 
 
-@dataclass(frozen=True)
-class ReadHourlyNow:
-    """For an admin all of the account, for others what their key pays for."""
-
-    costs: Costs
-
-    async def __call__(self, caller: Caller) -> Decimal:
-        return usd_of(await self.costs.hourly_now(caller.owner))
+async def read_balance(services: Services) -> AccountBalance:
+    """Return what is left on the account. The provider is asked at most twice a minute."""
+    available, read_at = await services.money_caches.balance.get_or_load(
+        ALL, partial(_load_balance, services)
+    )
+    return AccountBalance(available, usd_of(await services.stores.costs.hourly_now()), read_at)
 
 
-BALANCE_TTL_S = 30.0
-ALL = "all"
+async def _load_balance(services: Services) -> tuple[Decimal, datetime]:
+    return await services.billing.available_usd(), services.clock.now()
 
 
-class ReadBalance:
-    """Asks the provider, at most twice a minute."""
-
-    def __init__(self, billing: ProviderBilling, costs: Costs, clock: Clock):
-        self._billing = billing
-        self._costs = costs
-        self._clock = clock
-        self._available: Cache[str, tuple[Decimal, datetime]] = Cache(clock, BALANCE_TTL_S, 1, "balance")
-
-    @property
-    def cache(self) -> Cache[str, tuple[Decimal, datetime]]:
-        return self._available
-
-    async def __call__(self) -> AccountBalance:
-        available, read_at = await self._available.get_or_load(ALL, self._load)
-        return AccountBalance(available, usd_of(await self._costs.hourly_now()), read_at)
-
-    async def _load(self) -> tuple[Decimal, datetime]:
-        return await self._billing.available_usd(), self._clock.now()
-
-
-@dataclass(frozen=True)
-class ListLabelKeys:
-    """Those of ended instances are among them: what they have cost is in the report, too."""
-
-    costs: Costs
-    clock: Clock
-
-    async def __call__(self, period: Period, caller: Caller) -> Sequence[str]:
-        """Return the keys in use, those of the most instances first."""
-        return await self.costs.label_keys(period, self.clock.now(), caller.owner)
-
-
-VOLUMES_TTL_S = 15.0
-
-
-# Whoever looks shall not wait for a cloud that is away; what was metered is the next best answer.
+# A reader does not wait longer for a cloud that is away; what was metered is the next best answer.
 VOLUMES_BUDGET_S = 3.0
 
 
-class ListLeftovers:
-    """For an admin all of the account, for others what their key pays for."""
+async def list_leftovers(services: Services, caller: Caller) -> Sequence[Leftover]:
+    """Return what still costs money, most expensive first: for an admin of the whole account, for others
+    what their key pays for."""
+    now = services.clock.now()
+    # guard: a key sees its own leftovers
+    spans = await services.stores.costs.open_spans(caller.owner)
+    earlier = await services.stores.costs.earlier(caller.owner)
+    live = [it.instance for it in await services.stores.instances.all_live(caller.owner)]
+    stopped = {it.id: it.stopped_at for it in live if it.stopped_at is not None}
+    found = [*_machines(spans, earlier, stopped, now), *_waiting(live)]
+    if caller.sees_all:
+        found += await _volumes_left(services, spans, now)
+    return sorted(found, key=lambda it: (-it.hourly, it.kind, it.name, it.id))
 
-    def __init__(self, costs: Costs, instances: Instances, billing: ProviderBilling, clock: Clock):
-        self._costs = costs
-        self._instances = instances
-        self._billing = billing
-        self._clock = clock
-        self._volumes: Cache[str, tuple[StorageVolume, ...]] = Cache(clock, VOLUMES_TTL_S, 1, "volumes")
 
-    @property
-    def cache(self) -> Cache[str, tuple[StorageVolume, ...]]:
-        return self._volumes
-
-    async def __call__(self, caller: Caller) -> Sequence[Leftover]:
-        """Return them, the dearest first."""
-        now = self._clock.now()
-        # guard: a key sees its own leftovers
-        spans = await self._costs.open_spans(caller.owner)
-        earlier = await self._costs.earlier(caller.owner)
-        live = [it.instance for it in await self._instances.all_live(caller.owner)]
-        stopped = {it.id: it.stopped_at for it in live if it.stopped_at is not None}
-        found = [*_machines(spans, earlier, stopped, now), *_waiting(live)]
-        if caller.sees_all:
-            found += await self._volumes_left(spans, now)
-        return sorted(found, key=lambda it: (-it.hourly, it.kind, it.name, it.id))
-
-    async def _volumes_left(self, spans: Sequence[OpenSpan], now: datetime) -> list[Leftover]:
-        metered = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
-        asked = self._volumes.get_or_load(ALL, self._billing.list_volumes)
-        listed = await within_budget(VOLUMES_BUDGET_S, asked)
-        if listed is None:
-            # What was metered until now most likely goes on.
-            return [_metered_volume(it, now) for it in metered.values()]
-        return [_volume(it, metered.get(it.volume_id), now) for it in listed]
+async def _volumes_left(services: Services, spans: Sequence[OpenSpan], now: datetime) -> list[Leftover]:
+    metered = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
+    asked = services.money_caches.volumes.get_or_load(ALL, services.billing.list_volumes)
+    listed = await within_budget(VOLUMES_BUDGET_S, asked)
+    if listed is None:
+        # What was metered until now most likely goes on.
+        return [_metered_volume(it, now) for it in metered.values()]
+    return [_volume(it, metered.get(it.volume_id), now) for it in listed]
 
 
 def _machines(
@@ -210,7 +171,7 @@ def _machines(
 
 
 def _costs(span: CostSpan) -> bool:
-    """Return True if a span of a machine is paid for, be it at a price that nobody knows yet."""
+    """Return True if a span of a machine is paid for, also while its price is unknown."""
     return span.kind is not CostKind.VOLUME and span.began_by != UNCLEAR
 
 
@@ -279,26 +240,16 @@ def _metered_volume(it: OpenSpan, now: datetime) -> Leftover:
     )
 
 
-TOTALS_TTL_S = 30.0
-BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+async def read_cost_totals(services: Services) -> CostReport:
+    """Return all costs by key, for the metrics. The store is asked at most twice a minute."""
+    return await services.money_caches.cost_totals.get_or_load(ALL, partial(_load_totals, services))
 
 
-class ReadCostTotals:
-    """Asks the store at most twice a minute, however many scrape."""
-
-    def __init__(self, costs: Costs, clock: Clock):
-        self._costs = costs
-        self._clock = clock
-        self._totals: Cache[str, CostReport] = Cache(clock, TOTALS_TTL_S, 1, "cost_totals")
-
-    async def __call__(self) -> CostReport:
-        return await self._totals.get_or_load(ALL, self._load)
-
-    async def _load(self) -> CostReport:
-        now = self._clock.now()
-        # By something that sums by day know, or every span would have to be read.
-        query = CostQuery(Period(BEGINNING, now + timedelta(days=1)), GroupBy.KEY)
-        return await self._costs.report(query, now)
+async def _load_totals(services: Services) -> CostReport:
+    now = services.clock.now()
+    # By something that sums by day know, or every span would have to be read.
+    query = CostQuery(Period(BEGINNING, now + timedelta(days=1)), GroupBy.KEY)
+    return await services.stores.costs.report(query, now)
 
 
 # The tariff by which the instances were priced last; none in a database of a version that knew no disks.
@@ -315,46 +266,45 @@ AT_ONCE = 100
 ALIVE = tuple(it for it in Status if it is not Status.DELETED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepriceDisks:
-    """What a key's instances cost is summed up by the store, so their rows must know the price."""
+async def reprice_disks(services: Services) -> None:
+    """Give live instances the disk price of a changed tariff. What has ended keeps its price.
 
-    instances: Instances
-    flags: Flags
-    disk: DiskTariff
+    The store sums up what the instances of a key cost, so their rows must hold the price.
+    """
+    tariff = tariff_text(services.rules.disk)
+    if await services.stores.flags.get(DISK_TARIFF) == tariff:
+        return
+    cursor: str | None = None
+    while True:
+        # Page by page: a start does not hold all instances in memory.
+        page = await services.stores.instances.page(
+            InstanceQuery(statuses=ALIVE, limit=AT_ONCE, cursor=cursor)
+        )
+        wrong = [it.id for it in page.instances if _may_be_wrong(services, it)]
+        await asyncio.gather(*map(partial(_reprice, services), wrong))
+        if (cursor := page.next_cursor) is None:
+            break
+    # Last: if the process dies earlier, the next start begins again.
+    await services.stores.flags.put(DISK_TARIFF, tariff)
 
-    async def __call__(self) -> None:
-        """Price what is alive anew if the tariff is another one; what has ended keeps its price."""
-        tariff = tariff_text(self.disk)
-        if await self.flags.get(DISK_TARIFF) == tariff:
-            return
-        cursor: str | None = None
-        while True:
-            # Page by page: a start has no use for all of them at once in memory.
-            page = await self.instances.page(InstanceQuery(statuses=ALIVE, limit=AT_ONCE, cursor=cursor))
-            wrong = [it.id for it in page.instances if self._may_be_wrong(it)]
-            await asyncio.gather(*map(self._reprice, wrong))
-            if (cursor := page.next_cursor) is None:
-                break
-        # Last: should we die before, the next start begins anew.
-        await self.flags.put(DISK_TARIFF, tariff)
 
-    def _may_be_wrong(self, it: Instance) -> bool:
-        """Return True if its row may hold another price: all but those whose disk is free, then and now."""
-        return bool(it.disk_hourly_usd or self.disk.hourly_usd(it.wish.disk_gb))
+def _may_be_wrong(services: Services, it: Instance) -> bool:
+    """Return True unless the disk of the instance was free and stays free."""
+    return bool(it.disk_hourly_usd or services.rules.disk.hourly_usd(it.wish.disk_gb))
 
-    async def _reprice(self, instance_id: str) -> None:
-        for _ in range(WRITE_TRIES_MAX):
-            it = await self.instances.get(instance_id)
-            repriced = replace(it, disk_hourly_usd=self.disk.hourly_usd(it.wish.disk_gb))
-            try:
-                await self.instances.update(Change(repriced))
-            except StaleWrite:
-                # Another replica's pass was faster.
-                continue
-            return
+
+async def _reprice(services: Services, instance_id: str) -> None:
+    for _ in range(WRITE_TRIES_MAX):
+        it = await services.stores.instances.get(instance_id)
+        repriced = replace(it, disk_hourly_usd=services.rules.disk.hourly_usd(it.wish.disk_gb))
+        try:
+            await services.stores.instances.update(Change(repriced))
+        except StaleWrite:
+            # Another replica's pass was faster.
+            continue
+        return
 
 
 def tariff_text(disk: DiskTariff) -> str:
-    """Return a tariff as it is remembered."""
+    """Return a tariff as the flag holds it."""
     return f"{disk.usd_per_gb_day.normalize():f} above {disk.free_gb} GB"
