@@ -17,8 +17,6 @@ from typing import Any
 import psycopg
 
 from bench.usage import family_cpu_s
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.system_clock import SystemClock
 
 
 @dataclass
@@ -35,16 +33,6 @@ class Postgres:
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return str(self._server.get_uri(database=name))
-
-    async def new_database_with_queue(self) -> str:
-        """Make a database that has the tables of the queue already, and return its libpq URL."""
-        url = self.new_database()
-        repository = await PostgresRepository.open(url, SystemClock())
-        try:
-            await repository.ensure_schema()
-        finally:
-            await repository.close()
-        return url
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of all its processes."""

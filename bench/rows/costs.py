@@ -14,36 +14,16 @@ import sqlalchemy as sa
 
 from bench.environment import LIMITS_OFF, BenchEnvironment, ready
 from bench.load import Orders, load
-from bench.postgres import Postgres, running_postgres, sqlalchemy_url
+from bench.postgres import running_postgres, sqlalchemy_url
 from bench.processes import AUTH, Server
 from bench.report import Line
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.ledger_tables import (
-    cost_centre,
-    ledger_day,
-    ledger_label,
-    ledger_subject,
-    meter,
-)
+from gpuherd.adapters.sql.ledger_tables import cost_centre, ledger_day, ledger_label, ledger_subject, meter
 from gpuherd.adapters.sql.schema_migration import migrate
 from gpuherd.adapters.sql.sql_types import insert_into
 from gpuherd.adapters.stores.usage_span_writes import centre_row, span_row, subject_row
-from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.domain.money.period import (
-    NO_SHARE,
-    Share,
-    day_start,
-    days_of,
-)
-from gpuherd.domain.money.usage_span import (
-    CostKind,
-    CostSpan,
-    CostSubject,
-    Edge,
-    PriceSource,
-    Rate,
-)
+from gpuherd.domain.money.period import NO_SHARE, Share, day_start, days_of
+from gpuherd.domain.money.usage_span import CostKind, CostSpan, CostSubject, Edge, PriceSource, Rate
 
 MS_MAX = 200
 DAYS = 400
@@ -65,7 +45,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
     spans, lines = bench_env.scale.spans, []
     async with running_postgres() as postgres, bench_env.cloud() as cloud:
         file = bench_env.place("costs") / "gpuherd.db"
-        urls = {"SQLite": f"sqlite:///{file}", "PostgreSQL": await _new_database(postgres)}
+        urls = {"SQLite": f"sqlite:///{file}", "PostgreSQL": postgres.new_database()}
         for database, url in urls.items():
             await _seed(_in_sqlalchemys_words(url), spans)
             async with bench_env.ours(cloud, {**QUIET_SETTINGS, "GPUHERD_DATABASE_URL": url}) as server:
@@ -90,16 +70,6 @@ async def _line(bench_env: BenchEnvironment, server: Server, database: str, ques
         seen.p50_ms < MS_MAX if promised else None,
         f"one caller, {seen.count} requests, p99 {seen.p99_ms:.0f} ms; a month in the middle of {DAYS} days",
     )
-
-
-async def _new_database(postgres: Postgres) -> str:
-    url = postgres.new_database()
-    repository = await PostgresRepository.open(url, SystemClock())
-    try:
-        await repository.ensure_schema()
-    finally:
-        await repository.close()
-    return url
 
 
 def _in_sqlalchemys_words(url: str) -> str:

@@ -474,7 +474,7 @@ class Harness:
             event.due in (Due.COMMIT, Due.RECLAIM) for event in world.timeline.events
         )
         surplus = any(it.is_open and it.verdict is OrphanVerdict.SURPLUS for it in tables.orphans.values())
-        if self.busy_users or pending or moving or coming or surplus or tables.queue or self._ends_soon():
+        if self.busy_users or pending or moving or coming or surplus or tables.live_jobs or self._ends_soon():
             return None
         return [(row.instance.id, row.instance.version) for row in tables.instances.values()]
 

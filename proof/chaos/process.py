@@ -32,7 +32,7 @@ from tests.support.memory.jobs.queue import MemoryQueue
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.ports import memory_ports
-from tests.support.memory.tables import QueueRow, Tables
+from tests.support.memory.tables import JobRow, Tables
 
 T = TypeVar("T")
 
@@ -243,9 +243,9 @@ class Process(Herd):
             await self._woken.wait()
             alarm.cancel()
 
-    async def _run_picked(self, row: QueueRow) -> None:
+    async def _run_picked(self, row: JobRow) -> None:
         try:
-            outcome = await self.run_job(row.job_id)
+            outcome = await self.run_job(row.new.id)
             if isinstance(outcome, Done):
                 await self._guarded_queue.done(row)
             else:

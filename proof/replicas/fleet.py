@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proof.chaos.kills.points import HEIR_POINTS, LEASE_POINTS, METER_POINTS
-from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, MANAGERS
+from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, WORKERS
 from proof.replicas.processes import ModuleProcess
 from tests.support.processes.services import Novita, Server
 
@@ -62,9 +62,9 @@ class Replica(Server):
         return it.is_alive and it.pid == self._ready_pid and not it.is_frozen
 
     @property
-    def managers(self) -> list[str]:
+    def workers(self) -> list[str]:
         """By which ids the queue knows it, all its lives together."""
-        path = self.directory / MANAGERS
+        path = self.directory / WORKERS
         return path.read_text().split() if path.exists() else []
 
     @property

@@ -1,6 +1,6 @@
 """`gpuherd serve`, the real one, that stops itself (SIGSTOP) where GPUHERD_FREEZE_AT=point:n says.
 
-It also tells whom it is: which queue managers are its own, and when it last looked at the whole cloud.
+It also tells whom it is: which workers of the queue are its own, and when it last looked at the whole cloud.
 Nothing of this is in the service: its parts are wrapped here, before it starts.
 """
 
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from pgqueuer.core.qm import QueueManager
+from procrastinate.manager import JobManager
 
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.novita_cloud import NovitaCloud
-from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from proof.chaos.kills.crashing_server import (
     CrashPoint,
@@ -29,7 +28,7 @@ from proof.chaos.kills.crashing_server import (
 )
 
 FREEZE_AT = "GPUHERD_FREEZE_AT"
-MANAGERS = Path("managers")
+WORKERS = Path("workers")
 LISTED = Path("listed")
 # As long as there is no such file, nobody stops: all shall be up before it begins.
 ARMED = Path("armed")
@@ -71,17 +70,17 @@ def wrap_watch(crash_point: CrashPoint) -> None:
     setattr(FencedDatabase, "write", watched)  # noqa: B010  a method cannot be assigned in typed code
 
 
-def record_managers() -> None:
-    """Write down each queue manager, by which the queue knows whose a job is."""
-    new_manager = Engine._new_manager
+def record_workers() -> None:
+    """Write down each worker, by which the queue knows to whom it delivered a job."""
+    register_worker = JobManager.register_worker
 
-    def told(self: Engine) -> QueueManager:
-        manager = new_manager(self)
-        with MANAGERS.open("a") as file:
-            file.write(f"{manager.queue_manager_id}\n")
-        return manager
+    async def told(self: JobManager) -> int:
+        worker_id = await register_worker(self)
+        with WORKERS.open("a") as file:
+            file.write(f"{worker_id}\n")
+        return worker_id
 
-    setattr(Engine, "_new_manager", told)  # noqa: B010
+    setattr(JobManager, "register_worker", told)  # noqa: B010
 
 
 def record_list_calls() -> None:
@@ -103,7 +102,7 @@ def main() -> None:
     wrap_commits(crash_point)
     wrap_meter(crash_point)
     wrap_watch(crash_point)
-    record_managers()
+    record_workers()
     record_list_calls()
     gpuherd.main()
 

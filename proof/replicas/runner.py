@@ -36,18 +36,17 @@ PAUSE_S = 0.1
 TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job", "orphan", "sighting")
 ALL_TABLES = sorted({*TABLES, *LEDGER_TABLES})
 UNDONE = """
-    SELECT (SELECT count(*) FROM job WHERE state = 'live') AS jobs,
+    SELECT (SELECT count(*) FROM job WHERE completed_at IS NULL) AS jobs,
            (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
            (SELECT count(*) FROM instance WHERE NOT settled) AS instances
 """
-# What the queue says of each job that is not done.
+# What the store and the queue say of jobs that are not done.
 LIVE_JOBS = """
-    SELECT job.kind, job.key, job.attempts, job.error, job.woken, job.created_at::text,
-           job.processed_at::text,
-           pgqueuer.status::text, pgqueuer.heartbeat::text, pgqueuer.execute_after::text,
-           pgqueuer.queue_manager_id::text
-    FROM job LEFT JOIN pgqueuer ON pgqueuer.id = job.queue_id
-    WHERE job.state = 'live' LIMIT 5
+    SELECT job.kind, job.key, job.state, job.attempts, job.takes, job.error, job.created_at::text,
+           job.processed_at::text, job.due_at::text, delivery.status::text, delivery.scheduled_at::text,
+           delivery.worker_id::text
+    FROM job LEFT JOIN procrastinate_jobs delivery ON delivery.args->>'job_id' = job.id
+    WHERE job.completed_at IS NULL LIMIT 5
 """
 BOUND = "SELECT cloud_id FROM instance WHERE status NOT IN ('deleted', 'failed')"
 REPORTED = "SELECT cloud_id FROM orphan WHERE gone_at IS NULL"

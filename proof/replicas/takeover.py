@@ -11,11 +11,12 @@ from psycopg.rows import dict_row
 
 from proof.replicas.fleet import Fleet, Replica
 
-# A job that is picked, by whom, and the lease of its instance if somebody is in the middle of a turn.
+# Each job whose pass runs, the worker that it was delivered to, and the lock on its instance.
 HELD = """
-    SELECT q.id, q.queue_manager_id::text AS manager, j.kind, i.lease_token AS token
-    FROM pgqueuer q JOIN job j ON j.queue_id = q.id LEFT JOIN instance i ON i.id = j.instance_id
-    WHERE q.status = 'picked'
+    SELECT j.id, q.worker_id::text AS worker, j.kind, j.processed_at, i.lease_token AS token
+    FROM job j LEFT JOIN instance i ON i.id = j.instance_id
+    LEFT JOIN procrastinate_jobs q ON q.args->>'job_id' = j.id AND q.status = 'doing'
+    WHERE j.state = 'PROCESSING'
 """
 STEP_S = 0.05
 LIMIT_S = 300.0
@@ -37,11 +38,11 @@ class Takeover:
 
 
 async def jobs_of(replica: Replica, database_url: str) -> list[Row]:
-    """Return the jobs that a replica has picked and not ended."""
+    """Return the jobs that a replica runs."""
     connection = await psycopg.AsyncConnection.connect(database_url, row_factory=dict_row, autocommit=True)
     async with connection:
-        mine = frozenset(replica.managers)
-        return [it for it in await (await connection.execute(HELD)).fetchall() if it["manager"] in mine]
+        mine = frozenset(replica.workers)
+        return [it for it in await (await connection.execute(HELD)).fetchall() if it["worker"] in mine]
 
 
 async def until_taken_over(jobs: list[Row], fleet: Fleet) -> list[Takeover]:
@@ -64,9 +65,7 @@ async def until_taken_over(jobs: list[Row], fleet: Fleet) -> list[Takeover]:
     return found + [Takeover(it["kind"], LIMIT_S) for it in left.values()]
 
 
-def _still_held(job: Row, current: dict[int, Row]) -> bool:
+def _still_held(job: Row, current: dict[str, Row]) -> bool:
     now = current.get(job["id"])
-    if now is None:
-        # Done, or put back by somebody who had it: both only after it was taken over.
-        return False
-    return now["manager"] == job["manager"] or (job["token"] is not None and now["token"] == job["token"])
+    # What does not run any more was put back, to be run by another replica, or has ended.
+    return now is not None and now["processed_at"] == job["processed_at"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuherd.adapters.sqlite_jobs import SqliteJobs
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.bootstrap.build_cloud import novita_link
 from gpuherd.bootstrap.service_lifecycle import build_service
@@ -21,6 +22,7 @@ async def test_neither_webhooks_nor_health_rounds_take_the_slots_of_turns(tmp_pa
     settings, clock = load_settings({"GPUHERD_DATA_DIR": str(tmp_path)}, tmp_path), SystemClock()
     link = novita_link(settings, "http://127.0.0.1:9", Secret("sk_x"), clock, random.Random(5))
     service = await build_service(settings, link, clock)
-    taken = {engine._name: engine._kinds for engine in service.engines}
+    assert isinstance(service.engine, SqliteJobs)
+    taken = {queue.name: queue.kinds for queue in service.engine._queues}
     await service.stop()
-    assert taken == {"turns": RECONCILE_KINDS, "health": (CHECK_HEALTH,), "webhooks": (SEND_WEBHOOK,)}
+    assert taken == {"rentals": RECONCILE_KINDS, "health": (CHECK_HEALTH,), "webhooks": (SEND_WEBHOOK,)}

@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-HEAVY = {"sqlalchemy", "fastapi", "starlette", "uvicorn", "alembic", "pgqueuer", "click", "rich", "structlog"}
+HEAVY = {
+    "sqlalchemy",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "alembic",
+    "procrastinate",
+    "click",
+    "rich",
+    "structlog",
+}
 OURS = {
     "gpuherd",
     "gpuherd.client",

@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database_copy import copied_tables
 from gpuherd.adapters.sql.rental_tables import event, instance
-from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.sql.service_tables import is_live, job
 from gpuherd.adapters.sql.sql_types import Moment
 from gpuherd.domain.api_key import ADMIN, Scope
 from gpuherd.simulator.world import World
@@ -57,10 +56,9 @@ def _fill_every_table(connection: sa.Connection) -> None:
     connection.execute(
         sa.update(instance).where(instance.c.id == first).values(lease_token="held", lease_until=START)
     )
-    connection.execute(sa.update(queue).values(status="picked"))
-    # The queue has lost one, and the newest event was forgotten.
-    lost = sa.select(sa.func.max(job.c.queue_id)).where(job.c.state == "live").scalar_subquery()
-    connection.execute(sa.delete(queue).where(queue.c.id == lost))
+    running = sa.select(sa.func.max(job.c.id)).where(is_live).scalar_subquery()
+    connection.execute(sa.update(job).where(job.c.id == running).values(state="PROCESSING", due_at=None))
+    # The newest event was forgotten.
     connection.execute(
         sa.delete(event).where(event.c.id == sa.select(sa.func.max(event.c.id)).scalar_subquery())
     )
@@ -109,8 +107,6 @@ def everything(connection: sa.Connection, tables: Sequence[sa.Table]) -> dict[st
 
 
 def due_times(connection: sa.Connection) -> dict[str, datetime | None]:
-    """Return for each unfinished job when it is due in the queue."""
-    rows = sa.select(job.c.id, queue.c.execute_after).select_from(
-        job.outerjoin(queue, queue.c.id == job.c.queue_id)
-    )
-    return {row.id: row.execute_after for row in connection.execute(rows.where(job.c.state == "live"))}
+    """Return for each unfinished job when it is due."""
+    rows = sa.select(job.c.id, job.c.due_at).where(is_live)
+    return {row.id: row.due_at for row in connection.execute(rows)}

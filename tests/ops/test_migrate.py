@@ -76,8 +76,10 @@ def test_a_database_of_a_much_newer_version_is_refused(embedded: Settings, check
 def test_on_postgres_the_queue_is_there_too(shared: Settings, postgres_url: str) -> None:  # noqa: F811
     migrate(shared)
     with psycopg.connect(postgres_url) as connection:
-        row = connection.execute("SELECT to_regclass('pgqueuer'), to_regclass('instance')").fetchone()
-    assert row == ("pgqueuer", "instance")
+        row = connection.execute(
+            "SELECT to_regclass('procrastinate_jobs'), to_regclass('instance')"
+        ).fetchone()
+    assert row == ("procrastinate_jobs", "instance")
 
 
 def test_a_running_server_is_not_disturbed_but_may_be_asked(embedded: Settings) -> None:

@@ -207,7 +207,7 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
     guard("lease token in a save", instead("_UNDER_LEASE = _THIS_VERSION"), f"{LEASES_CONTRACT}::TestSave"),
     guard(
         "a commit is kept whatever the server was told",
-        part("{**SESSION_TIMEOUTS, **DURABLE_COMMIT}", "SESSION_TIMEOUTS"),
+        part(', "synchronous_commit": "on" if durable else "off"', ""),
         f"{ENGINE}::test_commits_are_sure_unless_the_url_itself_wants_it_otherwise",
     ),
     guard(

@@ -14,6 +14,7 @@ OTEL_TRACER = "tests/adapters/tracing/test_otel_tracer.py"
 TRACED_LEASES = "tests/adapters/tracing/test_traced_leases.py"
 IMAGES_ON_THE_WIRE = "tests/contracts/cloud/test_images_on_the_wire.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
+JOBS_CONTRACT = "tests/contracts/jobs/test_jobs_contract.py"
 OUTBOX_CONTRACT = "tests/contracts/webhooks/test_outbox_contract.py"
 SUCCESSION = "tests/domain/succession/test_succession.py"
 FIRST_CONTACT = "tests/ops/test_live_checks.py"
@@ -213,8 +214,8 @@ if key is None or key.webhook_secret is None:
     guard("a call that was held up on its way is not sent", never(), TRANSPORT),
     guard(
         "a turn that kills its process is given up",
-        part("row.takeovers >= CRASHES_MAX", "False"),
-        f"{LEADERSHIP_CONTRACT}::test_a_turn_that_ends_one_process_after_the_other_is_given_up",
+        part("row.takes > TAKES_MAX", "False"),
+        f"{JOBS_CONTRACT}::TestTakes",
     ),
     # Identity
     guard(

@@ -192,7 +192,7 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
         advance=advance,
         gate=gate,
         run_job=RunJob(stores.jobs, handlers, clock, services.meter),
-        sweep=Sweep(stores.jobs, services.job_factory, clock, stores.history),
+        sweep=Sweep(stores.jobs, services.job_factory, clock),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
         watch_use=build_watch_use(services, advance.up_since),
         plane=_plane(outside, services),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +15,6 @@ import structlog
 from sqlalchemy import make_url
 
 from gpuherd.adapters.prometheus_metrics import MeteredLeases, meter_status
-from gpuherd.adapters.queue.queue_manager import Repository
-from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.postgres_connection import SKIP_EVENT_NUMBERS
 from gpuherd.adapters.sql.schema_migration import migrate
@@ -47,7 +44,7 @@ from gpuherd.adapters.stores.instance_locks import (
     SqlInstanceLeases,
 )
 from gpuherd.adapters.stores.instance_store import SqlInstances
-from gpuherd.adapters.stores.job_store import SqlJobs, count_crashes
+from gpuherd.adapters.stores.job_store import SqlJobs
 from gpuherd.adapters.stores.ledger_store import SqlCosts
 from gpuherd.adapters.stores.observation_store import SqlObservations
 from gpuherd.adapters.stores.orphan_store import SqlOrphans
@@ -71,7 +68,6 @@ from gpuherd.usecases.service.leader_election import ALL, HEARTBEAT_TIMEOUT, Sto
 from gpuherd.usecases.services import Stores
 
 log = structlog.get_logger()
-QUEUE_LOG_RETENTION = timedelta(hours=24)
 CLOCK_SYNC_INTERVAL_S = 10.0
 
 
@@ -80,13 +76,10 @@ class OpenedStores(Stores):
     """Every port of the store, on one database, and what it takes to keep and to end it."""
 
     database: Database
-    repository: Repository
     membership: Membership
     # What must go on until the last job has ended.
     renewal_loops: tuple[Loop, ...]
     retention: Retention
-    # PGQueuer's own log would grow for ever.
-    prune_queue_log: Callable[[], Awaitable[object]]
     # In the order in which they are to be called.
     closers: tuple[Callable[[], object], ...]
 
@@ -116,7 +109,6 @@ async def open_stores(
         database.close()
         lock()
         raise
-    repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     instances = SqlInstances(database, clock, hub.changed, on_saved(meter, tracer))
     events = SqlEventLog(database, clock, hub.changed)
@@ -135,7 +127,6 @@ async def open_stores(
         instance_leases.release_all_leases()
     return OpenedStores(
         database=database,
-        repository=repository,
         installation=installation,
         account=claimed.account,
         account_confirmed=claimed.account_confirmed,
@@ -170,10 +161,8 @@ async def open_stores(
         metered_costs=SqlCosts(membership.fenced),
         shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),
-        prune_queue_log=prune_queue_log,
         closers=(
             listen_for_changes(settings, database, hub, clock),
-            close_repository,
             database.close,
             lock,
         ),
@@ -260,25 +249,3 @@ def _note_home(settings: Settings, database: Database) -> None:
     home = f"{socket.gethostname()}:{path.resolve()}"
     if (before := replace_home(database, home)) is not None:
         log.warning("database.moved", before=before, now=home, advice="never serve both")
-
-
-async def _repository(
-    settings: Settings, database: Database, clock: Clock
-) -> tuple[Repository, Callable[[], Awaitable[object]], Callable[[], object]]:
-    if database.is_sqlite:
-        embedded = SqliteRepository(database, clock)
-        database.on_commit_wake = embedded.driver.wake_listeners
-        for job_id in database.write_now(lambda c: count_crashes(c, clock.now())):
-            log.error("job.crashes_the_process", job_id=job_id)
-        await embedded.recover()
-        return embedded, _no_queue_log, lambda: None
-    # Its driver takes a while to load, and few need it.
-    from gpuherd.adapters.queue.postgres_repository import PostgresRepository  # noqa: PLC0415
-
-    shared = await PostgresRepository.open(settings.database_url, clock)
-    await shared.ensure_schema()
-    return shared, partial(shared.prune_log, QUEUE_LOG_RETENTION), shared.close
-
-
-async def _no_queue_log() -> None:
-    """SQLite keeps no log of the queue: the job table is the history."""

@@ -17,6 +17,8 @@ import structlog
 
 from gpuherd import __version__
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.listen_notify import ChangeListener
+from gpuherd.adapters.sql.postgres_connection import connect_async
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.replica_store import SqlLeaderLeases, SqlReplicas
 from gpuherd.adapters.stores.shared_limit_store import SqlBreakerStore, SqlSharedLimits
@@ -192,14 +194,8 @@ def listen_for_changes(
     """Begin to listen; return how to end it. On a file of our own there is nobody to hear."""
     if database.is_sqlite:
         return _not_listening
-    # Its driver takes a while to load, and few need it.
-    import asyncpg  # noqa: PLC0415
-
-    from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts  # noqa: PLC0415
-    from gpuherd.adapters.sql.listen_notify import ChangeListener  # noqa: PLC0415
-
     listener = ChangeListener(
-        partial(asyncpg.connect, **with_timeouts(asyncpg_arguments(settings.database_url))),
+        partial(connect_async, settings.database),
         database.sender,
         hub.changed,
         hub.everything_changed,

@@ -18,9 +18,10 @@ from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
 from gpuherd.adapters.egress.smtp_client import SmtpMailer
 from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
 from gpuherd.adapters.prometheus_metrics import PrometheusMeter, PrometheusPage
-from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.postgres_connection import make_async_pool
+from gpuherd.adapters.sqlite_jobs import SqliteJobs
 from gpuherd.adapters.system_clock import SystemRandom, host_boot_id
 from gpuherd.bootstrap.background_loops import Loop
 from gpuherd.bootstrap.build_cloud import CloudLink, open_traces
@@ -44,6 +45,7 @@ from gpuherd.entrypoints.http.request_middleware import BODY_TIMEOUT_S
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.entrypoints.web.web_app import LazyPages
 from gpuherd.ports.clock_port import Clock, Ids, Random
+from gpuherd.ports.job_port import Engine, JobQueue
 from gpuherd.settings import Settings
 from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
 from gpuherd.usecases.instances.check_launch import RegionRules
@@ -52,6 +54,7 @@ from gpuherd.usecases.money.judge_budgets import judge_budgets
 from gpuherd.usecases.money.meter_costs import meter_volumes
 from gpuherd.usecases.money.report_costs import reprice_disks
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.service.job_passes import JobPasses
 from gpuherd.usecases.service.leader_election import ALL, API
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.service.prune_records import PruneRecords
@@ -83,6 +86,8 @@ KEY_USAGE_FLUSH_INTERVAL_S = 60.0
 # So long what is only refreshed now and then may be of a past that the database has lost.
 HISTORY_RELOAD_INTERVAL_S = 1.0
 
+# The engine's own, on PostgreSQL.
+ENGINE_CONNECTIONS = 5
 
 CACHE_CLEANUP_INTERVAL_S = 60.0
 RECONCILE_INTERVAL_S = 3600.0
@@ -123,7 +128,7 @@ class Service:
     database: Database
     observer: ObserveCloud
     sweep: Sweep
-    engines: Sequence[Engine]
+    engine: Engine
     loops: Sequence[Loop]
     membership: Membership
     # What must go on until the last job has ended.
@@ -140,10 +145,8 @@ class Service:
         await self.membership.join()
         for renewal_loop in self.renewal_loops:
             renewal_loop.start()
-        if self.engines:
-            await self.sweep()
-        for engine in self.engines:
-            await engine.start()
+        await self.sweep()
+        await self.engine.start()
         for loop in self.loops:
             loop.start()
         self._running = True
@@ -156,8 +159,7 @@ class Service:
             await loop.stop()
         # Others need not wait until our last job has ended.
         await self.membership.resign()
-        for engine in self.engines:
-            await engine.stop(limit_s)
+        await self.engine.stop(limit_s)
         for renewal_loop in self.renewal_loops:
             await renewal_loop.stop()
         await self.membership.deregister()
@@ -237,12 +239,14 @@ async def build_service(
         parts.services.capacity_line.refresh,
     ):
         stores.history.subscribe_reload(reload)
+    engine = _engine(settings, stores, parts, clock, takes_jobs=role != API)
+    stores.database.deliver_jobs = engine.deliver
     service = Service(
         plane=parts.plane,
         database=stores.database,
         observer=parts.services.observer,
         sweep=parts.sweep,
-        engines=[] if role == API else _engines(settings, stores, parts, clock),
+        engine=engine,
         loops=_loops(settings, stores, link, parts, clock, role),
         membership=stores.membership,
         renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
@@ -319,12 +323,22 @@ def _collect_interval_s(settings: Settings) -> float:
     return min(COLLECT_INTERVAL_MAX_S, max(COLLECT_INTERVAL_MIN_S, settings.create_settle_s / 18))
 
 
-def _engines(settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock) -> list[Engine]:
-    return [
-        _engine(stores, parts, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
-        _engine(stores, parts, (CHECK_HEALTH,), HEALTH_CONCURRENCY, clock, "health"),
-        _engine(stores, parts, (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY, clock, "webhooks"),
+def _engine(
+    settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock, *, takes_jobs: bool
+) -> Engine:
+    queues = [
+        JobQueue("rentals", RECONCILE_KINDS, settings.max_concurrent_jobs),
+        JobQueue("health", (CHECK_HEALTH,), HEALTH_CONCURRENCY),
+        JobQueue("webhooks", (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY),
     ]
+    passes = JobPasses(stores.jobs, parts.run_job, clock)
+    if stores.database.is_sqlite:
+        return SqliteJobs(stores.jobs, passes, queues, clock)
+    # Loads only where PostgreSQL is used.
+    from gpuherd.adapters.procrastinate_jobs import ProcrastinateJobs  # noqa: PLC0415
+
+    pool = make_async_pool(settings.database, ENGINE_CONNECTIONS)
+    return ProcrastinateJobs(pool, stores.jobs, passes, queues, clock, takes_jobs=takes_jobs)
 
 
 def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loop]:
@@ -361,7 +375,6 @@ def _leader_housekeeping_loops(
         ("prune", PRUNE_INTERVAL_S, parts.sweep.prune),
         ("prune-deliveries", PRUNE_INTERVAL_S, parts.prune_deliveries),
         ("prune-records", PRUNE_INTERVAL_S, prune_records),
-        ("prune-queue-log", PRUNE_INTERVAL_S, stores.prune_queue_log),
         ("balance", BALANCE_INTERVAL_S, partial(watch_balance, parts.services)),
         ("volumes", VOLUMES_INTERVAL_S, partial(meter_volumes, parts.services)),
     ]
@@ -391,24 +404,6 @@ def _refresh_loops(stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loo
         Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.services.budget_cache.refresh, clock),
         Loop("line", LINE_REFRESH_INTERVAL_S, parts.services.capacity_line.refresh, clock),
     ]
-
-
-def _engine(
-    stores: OpenedStores, parts: Parts, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
-) -> Engine:
-    return Engine(
-        stores.repository,
-        kinds=kinds,
-        run=parts.run_job,
-        on_error=_log_escaped_error,
-        concurrency=concurrency,
-        clock=clock,
-        name=name,
-    )
-
-
-def _log_escaped_error(job_id: str, error: BaseException) -> None:
-    log.error("job.escaped", job_id=job_id, error=type(error).__name__)
 
 
 def build_application(

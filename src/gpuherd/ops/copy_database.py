@@ -76,7 +76,7 @@ def copy_database(
         _refuse_other_schema(path)
         _refuse_copied(path)
         _refuse_filled_target(target_settings)
-        make_schema(target_settings, clock)
+        make_schema(target_settings)
         try:
             rows = _copy(path, target_settings, clock, progress)
         except (CopyMismatch, CopyFailed) as error:

@@ -6,9 +6,6 @@ import asyncio
 from contextlib import closing
 from dataclasses import dataclass
 
-import asyncpg
-
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema_migration import migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
@@ -40,11 +37,11 @@ def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrat
     before = schema_of(settings)
     if not check:
         with exclusive_access(settings.sqlite_path):
-            make_schema(settings, clock)
+            make_schema(settings)
         return Migrated(where, before, schema_of(settings), newest_schema())
     if before is not None and before > newest_schema():
         # There is nothing to run: this raises the error that says so.
-        _run_migrations(settings)
+        make_schema(settings)
     return Migrated(where, before, before, newest_schema())
 
 
@@ -60,14 +57,8 @@ def schema_of(settings: Settings) -> str | None:
     return _require_opened(found).schema
 
 
-def make_schema(settings: Settings, clock: Clock) -> None:
-    """Run our migrations and, on PostgreSQL, those of the queue."""
-    _run_migrations(settings)
-    if settings.sqlite_path is None:
-        asyncio.run(_make_queue(settings.database_url, clock))
-
-
-def _run_migrations(settings: Settings) -> None:
+def make_schema(settings: Settings) -> None:
+    """Run our migrations."""
     try:
         with closing(Database(settings.database)) as database:
             migrate(database)
@@ -78,17 +69,6 @@ def _run_migrations(settings: Settings) -> None:
 def unusable_error(message: str, suggestion: str = "") -> CommandError:
     """Return the refusal for a database that cannot be used as it is."""
     return CommandError(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
-
-
-async def _make_queue(url: str, clock: Clock) -> None:
-    try:
-        repository = await PostgresRepository.open(url, clock, connections=1)
-        try:
-            await repository.ensure_schema()
-        finally:
-            await repository.close()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise unusable_error(f"the queue's tables cannot be made ({type(error).__name__})") from error
 
 
 def _require_opened(found: OpenedDatabase | UnopenedDatabase) -> OpenedDatabase:

@@ -1,14 +1,14 @@
-"""The jobs: what is to be done, what was, and what came of it."""
+"""The jobs: what is to be done, what was, and what came of it; and the engine that delivers them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.job import Job, JobStatus, NewJob
+from gpuherd.domain.job import Job, JobStatus, NewJob, Priority
 from gpuherd.domain.webhooks.webhook_delivery import Delivery
 
 
@@ -52,6 +52,16 @@ class UnscheduledWork:
     deliveries: tuple[Delivery, ...]
 
 
+@dataclass(frozen=True)
+class DueJob:
+    """When the next pass of a job is due."""
+
+    id: str
+    kind: str
+    priority: Priority
+    due_at: datetime
+
+
 class Jobs(Protocol):
     """The jobs: what people see, and what the worker records about them."""
 
@@ -72,11 +82,38 @@ class Jobs(Protocol):
         ...
 
     async def mark_started(self, job_id: str) -> Job | None:
-        """Note that a job runs, and return it; None if it has ended already."""
+        """Take a job that waits and is due, and return it; None if there is nothing to run.
+
+        Of two processes only one gets it. Each take is counted. The job has failed, and None is returned, if
+        five processes in a row have taken it and ended without a word.
+        """
         ...
 
     async def mark_finished(self, job_id: str) -> None:
         """Note that a job has done its work. Quiet when that is known."""
+        ...
+
+    async def snooze(self, job_id: str, delay: timedelta) -> None:
+        """End a pass: the next one is due after `delay`, or at once if somebody woke the job meanwhile."""
+        ...
+
+    async def take_over(self, job_ids: Sequence[str] | None = None) -> int:
+        """Make these running jobs, or all, due at once, because the process that ran them has ended."""
+        ...
+
+    async def deliver_overdue(self, limit: int) -> int:
+        """Have the engine told again of jobs that are due for long; return how many there were.
+
+        The queue has lost them, or all workers are busy. A job whose pass should have ended long ago is
+        taken over.
+        """
+        ...
+
+    async def due(self, limits: Mapping[tuple[str, ...], int]) -> tuple[list[DueJob], datetime | None]:
+        """Return the jobs that are due, at most so many of some kinds, and when the next other one is due.
+
+        Higher priority comes first, then the older job.
+        """
         ...
 
     async def record_failure(self, job_id: str, error: str) -> Job:
@@ -107,14 +144,47 @@ class Jobs(Protocol):
         """Return what is unfinished or due and has no job (a crash, a lost job or a deadline left it so)."""
         ...
 
-    async def requeue_stranded(self, limit: int) -> int:
-        """Put unfinished jobs that the queue has lost back into it; return how many there were.
-
-        A job is ended before the queue lets go of it, so only a database that has lost its newest part, or
-        a person, can leave one so.
-        """
-        ...
-
     async def prune(self, before: datetime) -> int:
         """Forget jobs that ended before then."""
+        ...
+
+
+@dataclass(frozen=True)
+class JobQueue:
+    """Jobs of some kinds, of which one process runs at most `concurrency` at a time."""
+
+    name: str
+    kinds: tuple[str, ...]
+    concurrency: int
+
+
+class Passes(Protocol):
+    """Runs the passes of jobs, for the engine."""
+
+    async def run(self, job_id: str) -> None:
+        """Run one pass, and record when the next one is due. Nothing that the pass raises comes out."""
+        ...
+
+    async def end(self, limit_s: float) -> None:
+        """Begin no pass any more, give the running ones `limit_s`, then cancel them: those are due again."""
+        ...
+
+
+class Engine(Protocol):
+    """Delivers due jobs to `Passes.run`: never before they are due, higher priority first.
+
+    It may deliver a job twice, or lose one. `Jobs.mark_started` lets one process run a job, and the sweep
+    delivers again what is overdue.
+    """
+
+    async def start(self) -> None:
+        """Begin to take jobs, those that a dead process has left too."""
+        ...
+
+    async def stop(self, limit_s: float) -> None:
+        """Take no more jobs, and end the running passes within the limit."""
+        ...
+
+    def deliver(self, due: Sequence[DueJob]) -> None:
+        """Take note of when jobs are due. The store calls it in the event loop, after each commit."""
         ...

@@ -75,7 +75,7 @@ class TestClaims:
         answers = await all_at_once(50, lambda n: store.instances.add(launch(n), CLAIM))
         assert len({it.id for it in answers}) == 1
         everything = await store.everything()
-        for table in ("instance", "claim", "event", "delivery", "job", "pgqueuer"):
+        for table in ("instance", "claim", "event", "delivery", "job"):
             assert len(everything[table]) == 1, table
 
     async def test_fifty_at_once_with_many_bodies_are_one_instance_and_mismatches(self, store: Store) -> None:

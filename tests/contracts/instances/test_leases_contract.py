@@ -154,10 +154,11 @@ class TestLease:
         await acquire(store)
 
     async def test_begin_answers_what_rang_before(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
-        assert [row.woken for row in await store.rows(service_tables.job)] == [True]
+        assert [row.due_at for row in await store.rows(service_tables.job)] != [None]
         await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
-        assert [row.woken for row in await store.rows(service_tables.job)] == [False]
+        assert [row.due_at for row in await store.rows(service_tables.job)] == [None]
 
 
 class TestView:
@@ -401,11 +402,13 @@ class TestHandingOn:
         return (await store.jobs.get(following.id)).next_retry_at
 
     async def test_the_next_job_is_due_after_its_delay(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
         leased = await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
         assert leased is not None
         assert await self.hand_on(store, leased) == START + MINUTE
 
     async def test_news_that_the_turn_has_not_seen_make_it_due_at_once(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
         leased = await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
         assert leased is not None
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="-news")])
@@ -425,7 +428,7 @@ class TestHandingOn:
 
         def hand_on(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
             # The wake-up has found no unfinished job; the next one is committed before it inserts its own.
-            if not handed_on and statement.startswith("UPDATE job"):
+            if not handed_on and statement.startswith("UPDATE job SET due_at"):
                 following = a_reconcile_job(name="-next", delay=MINUTE)
                 taken = asyncio.run_coroutine_threadsafe(other_store.jobs.enqueue([following]), loop)
                 handed_on.append(taken.result(10))

@@ -150,7 +150,7 @@ class TestNewsDuringATurn:
         with pytest.raises(StaleWrite):
             await store.instance_leases.save(leased, self.rest(leased))
         assert not (await store.instances.get(instance_id(1))).settled
-        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PENDING
+        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PROCESSING
 
     async def test_the_next_turn_sees_the_news_and_may_rest(
         self, store: Store, leased: LeasedInstance

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import sqlalchemy as sa
 
 from gpuherd.adapters.sql import service_tables
-from gpuherd.adapters.sql.schema import queue_table
+from gpuherd.adapters.stores.job_store import OVERDUE, PASS_MAX, TAKES_MAX
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.job import Job, JobStatus, Priority
 from gpuherd.ports.job_port import JobQuery
@@ -18,17 +17,6 @@ from tests.support.fake_clock import START
 from tests.support.sql.databases import Store, all_at_once
 
 MINUTE = timedelta(minutes=1)
-
-
-async def pick(store: Store, job_id: str) -> None:
-    """Do as the engine does when it takes a job."""
-    mine = queue_table.queue.c.payload == job_id.encode()
-    await store.run(sa.update(queue_table.queue).where(mine).values(status="picked"))
-
-
-async def drop(store: Store, job_id: str) -> None:
-    """Do as the engine does when it hears that a job is done."""
-    await store.run(sa.delete(queue_table.queue).where(queue_table.queue.c.payload == job_id.encode()))
 
 
 async def listed(store: Store, **query: object) -> list[str]:
@@ -54,9 +42,6 @@ class TestTaking:
             payload={"a": [1, "ü"]},
             next_retry_at=START + MINUTE,
         )
-        (row,) = await store.rows(queue_table.queue)
-        assert (row.payload, row.entrypoint, row.status) == (new.id.encode(), new.kind, "queued")
-        assert (row.priority, row.execute_after) == (int(Priority.HIGH), START + MINUTE)
 
     async def test_an_unknown_job_is_not_found_under_the_right_code(self, store: Store) -> None:
         with pytest.raises(NotFound) as caught:
@@ -68,7 +53,6 @@ class TestTaking:
         assert await store.jobs.enqueue([first, second, other]) == 2
         assert await store.jobs.enqueue([second]) == 0
         assert await listed(store) == [other.id, first.id]
-        assert len(await store.rows(queue_table.queue)) == 2
 
     @pytest.mark.parametrize("end", ["finished", "gave_up"])
     async def test_a_key_is_free_again_when_its_job_has_ended(self, store: Store, end: str) -> None:
@@ -91,19 +75,7 @@ class TestTaking:
                 lambda m: books[m % 2].enqueue([a_reconcile_job(n, name=f"-{m}")]),  # noqa: B023
             )
             assert sorted(answers) == [0] * 9 + [1]
-        assert len(await store.rows(service_tables.job)) == len(await store.rows(queue_table.queue)) == 5
-
-    async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
-        """Else its key would be taken for ever by a job that never runs."""
-        await store.jobs.enqueue([a_reconcile_job()])
-        await store.jobs.record_failure(a_reconcile_job().id, "once")
-        await drop(store, a_reconcile_job().id)
-        assert await store.jobs.enqueue([a_reconcile_job(name="again", delay=MINUTE)]) == 1
-        (row,) = await store.rows(queue_table.queue)
-        assert row.payload == a_reconcile_job().id.encode()
-        found = await store.jobs.get(a_reconcile_job().id)
-        assert (found.attempts, found.next_retry_at) == (1, START + MINUTE)
-        assert await listed(store) == [a_reconcile_job().id]
+        assert len(await store.rows(service_tables.job)) == 5
 
 
 class TestRunning:
@@ -125,11 +97,31 @@ class TestRunning:
         assert await store.jobs.mark_started(a_reconcile_job().id) is None
         assert await store.everything() == before
 
-    async def test_a_start_answers_whoever_rang_before(self, store: Store) -> None:
-        """Else a turn that finds its instance busy would be woken again and again by one old ring."""
+    async def test_a_start_answers_an_earlier_wake(self, store: Store) -> None:
+        """Else a pass that finds its instance busy would be woken again and again by one old wake."""
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
         await store.jobs.mark_started(a_reconcile_job().id)
-        assert [row.woken for row in await store.rows(service_tables.job)] == [False]
+        await store.jobs.snooze(a_reconcile_job().id, MINUTE)
+        assert (await store.jobs.get(a_reconcile_job().id)).next_retry_at == START + MINUTE
+
+    async def test_one_process_gets_a_job(self, store: Store, other_store: Store) -> None:
+        books = (store.jobs, other_store.jobs)
+        started = await all_at_once(10, lambda n: books[n % 2].mark_started(a_reconcile_job().id))
+        assert len([it for it in started if it is not None]) == 1
+
+    async def test_a_job_that_is_not_due_is_not_started(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
+        await store.jobs.snooze(a_reconcile_job().id, MINUTE)
+        await store.clock.advance(59.9)
+        assert await store.jobs.mark_started(a_reconcile_job().id) is None
+        await store.clock.advance(0.1)
+        assert await store.jobs.mark_started(a_reconcile_job().id) is not None
+
+    async def test_a_shorter_snooze_replaces_a_longer_one(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
+        for delay in (2 * MINUTE, MINUTE, 2 * MINUTE):
+            await store.jobs.snooze(a_reconcile_job().id, delay)
+        assert (await store.jobs.get(a_reconcile_job().id)).next_retry_at == START + MINUTE
 
     async def test_finishing_is_noted_once(self, store: Store) -> None:
         await store.jobs.mark_finished(a_reconcile_job().id)
@@ -163,10 +155,80 @@ class TestRunning:
         assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.COMPLETED
 
 
+class TestTakes:
+    """A job that ends its process would do so at every start, and no other work would be done."""
+
+    @pytest.fixture(autouse=True)
+    async def job(self, store: Store) -> None:
+        await store.jobs.enqueue([a_reconcile_job()])
+
+    async def die(self, store: Store) -> bool:
+        """Begin a pass in a process that ends. Return True if the pass began."""
+        began = await store.jobs.mark_started(a_reconcile_job().id)
+        await store.jobs.take_over()
+        return began is not None
+
+    @pytest.mark.proves("F55")
+    async def test_a_job_in_which_five_processes_ended_is_given_up(self, store: Store) -> None:
+        assert [await self.die(store) for _ in range(TAKES_MAX + 1)] == [True] * TAKES_MAX + [False]
+        job = await store.jobs.get(a_reconcile_job().id)
+        assert job.status is JobStatus.FAILED
+        assert "5 processes in a row" in job.error
+
+    async def test_a_pass_that_ends_is_no_death(self, store: Store) -> None:
+        for _ in range(3):
+            assert [await self.die(store) for _ in range(TAKES_MAX - 1)] == [True] * (TAKES_MAX - 1)
+            await store.jobs.mark_started(a_reconcile_job().id)
+            await store.jobs.snooze(a_reconcile_job().id, timedelta(0))
+
+    async def test_only_what_runs_is_taken_over(self, store: Store) -> None:
+        await store.jobs.enqueue([a_reconcile_job(2, delay=MINUTE), a_reconcile_job(3)])
+        await store.jobs.mark_started(a_reconcile_job().id)
+        await store.jobs.mark_finished(a_reconcile_job(3).id)
+        assert await store.jobs.take_over([a_reconcile_job(n).id for n in (1, 2, 3)]) == 1
+        assert (await store.jobs.get(a_reconcile_job().id)).next_retry_at == START
+        assert (await store.jobs.get(a_reconcile_job(2).id)).next_retry_at == START + MINUTE
+
+    async def test_a_delivery_that_was_lost_is_repeated(self, store: Store) -> None:
+        assert await store.jobs.deliver_overdue(10) == 0
+        await store.clock.advance(OVERDUE.total_seconds() + 0.001)
+        assert await store.jobs.deliver_overdue(10) == 1
+
+    async def test_a_pass_whose_end_nobody_has_written_is_taken_over(self, store: Store) -> None:
+        await store.jobs.mark_started(a_reconcile_job().id)
+        await store.clock.advance(PASS_MAX.total_seconds())
+        assert await store.jobs.deliver_overdue(10) == 0
+        await store.clock.advance(0.001)
+        assert await store.jobs.deliver_overdue(10) == 1
+        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PENDING
+
+
+class TestDue:
+    async def test_priority_comes_first_and_then_age(self, store: Store) -> None:
+        await store.jobs.enqueue(
+            [
+                a_reconcile_job(1, kind="watch", priority=Priority.NORMAL),
+                a_reconcile_job(2, kind="watch", priority=Priority.HIGH),
+                a_reconcile_job(3, kind="watch", priority=Priority.HIGH, delay=MINUTE),
+                a_reconcile_job(4, kind="watch", priority=Priority.NORMAL),
+                a_reconcile_job(5, kind="send"),
+                a_reconcile_job(6, kind="other"),
+            ]
+        )
+        due, next_due_at = await store.jobs.due({("watch",): 2, ("send",): 2})
+        assert [it.id for it in due] == [a_reconcile_job(n).id for n in (2, 1, 5)]
+        assert next_due_at == START + MINUTE
+
+    async def test_nothing_is_due(self, store: Store) -> None:
+        await store.jobs.enqueue([a_reconcile_job(kind="watch", delay=MINUTE)])
+        assert await store.jobs.due({("send",): 2}) == ([], None)
+        assert await store.jobs.due({("watch",): 2}) == ([], START + MINUTE)
+
+
 class TestPagesAndStats:
     @pytest.fixture(autouse=True)
     async def one_of_each(self, store: Store) -> None:
-        """1 waits, 2 runs, 3 is done, 4 has failed, 5 is alive and the queue has lost it."""
+        """1 waits, 2 runs, 3 is done, 4 has failed, 5 waits."""
         monitor = {"kind": "monitor_instance"}
         await store.jobs.enqueue(
             [
@@ -177,13 +239,10 @@ class TestPagesAndStats:
                 a_reconcile_job(5, **monitor),
             ]
         )
-        await pick(store, a_reconcile_job(2).id)
+        await store.jobs.mark_started(a_reconcile_job(2).id)
         await store.jobs.mark_finished(a_reconcile_job(3).id)
-        await drop(store, a_reconcile_job(3).id)
-        # Its row in the queue is still there, picked: the book has the last word.
-        await pick(store, a_reconcile_job(4).id)
+        await store.jobs.mark_started(a_reconcile_job(4).id)
         await store.jobs.mark_failed(a_reconcile_job(4).id, "no")
-        await drop(store, a_reconcile_job(5).id)
 
     @pytest.mark.parametrize(
         ("n", "status"),
@@ -195,12 +254,10 @@ class TestPagesAndStats:
             (5, JobStatus.PENDING),
         ],
     )
-    async def test_the_status_is_the_queues_while_it_lives_and_the_books_afterwards(
-        self, store: Store, n: int, status: JobStatus
-    ) -> None:
+    async def test_each_has_its_status(self, store: Store, n: int, status: JobStatus) -> None:
         job = await store.jobs.get(a_reconcile_job(n).id)
         assert job.status is status
-        assert (job.next_retry_at is not None) == (n == 1)
+        assert (job.next_retry_at is not None) == (n in (1, 5))
 
     async def test_filters_choose_by_status_kind_and_instance(self, store: Store) -> None:
         one, two, three, four, five = (a_reconcile_job(n).id for n in range(1, 6))
@@ -246,9 +303,13 @@ class TestPagesAndStats:
         await store.jobs.enqueue([a_reconcile_job(6)])
         assert (await store.jobs.stats()).oldest_due_s == await store.jobs.oldest_due_s() == 90.5
 
+    async def finish_waiting(self, store: Store) -> None:
+        for n in (1, 5):
+            await store.jobs.mark_finished(a_reconcile_job(n).id)
+
     @pytest.mark.parametrize("kind", ["a_kind", "create_instance", "z_kind"])
     async def test_the_oldest_of_every_kind_counts(self, store: Store, kind: str) -> None:
-        await drop(store, a_reconcile_job(1).id)
+        await self.finish_waiting(store)
         await store.jobs.enqueue([a_reconcile_job(6, kind=kind)])
         await store.clock.advance(30)
         await store.jobs.enqueue([a_reconcile_job(7), a_reconcile_job(8, kind="another_kind")])
@@ -256,7 +317,7 @@ class TestPagesAndStats:
         assert await store.jobs.oldest_due_s() == 35
 
     async def test_a_job_that_is_not_due_yet_does_not_wait(self, store: Store) -> None:
-        await drop(store, a_reconcile_job(1).id)
+        await self.finish_waiting(store)
         await store.jobs.enqueue([a_reconcile_job(6, delay=MINUTE)])
         assert (await store.jobs.stats()).oldest_due_s == 0.0
 

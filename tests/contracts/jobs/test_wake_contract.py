@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import sqlalchemy as sa
-from pgqueuer.domain.models import Job as QueueJob
 
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql import service_tables
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import queue_table
-from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.job_store import QUARANTINE
 from gpuherd.domain.instance.lease import term_of
-from gpuherd.domain.job import Priority
+from gpuherd.domain.job import JobStatus, Priority
 from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.ports.instance_port import Change
+from gpuherd.ports.job_port import JobQuery
 from tests.support.builders import a_delivery, a_reconcile_job, a_sending_job, an_instance, instance_id
-from tests.support.fake_clock import START, FakeClock
-from tests.support.memory.store import MemoryStore
-from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
+from tests.support.fake_clock import START
+from tests.support.sql.databases import Store, all_at_once
 
 HOUR = timedelta(hours=1)
 
 
-async def set_queue(store: Store, job_id: str, **values: object) -> None:
-    mine = queue_table.queue.c.payload == job_id.encode()
-    await store.run(sa.update(queue_table.queue).where(mine).values(**values))
-
-
-async def queue_row(store: Store) -> sa.Row[tuple[object, ...]]:
-    (row,) = await store.rows(queue_table.queue)
-    return row
-
-
-async def woken(store: Store) -> bool:
-    (row,) = await store.rows(service_tables.job)
-    return bool(row.woken)
+async def due_at(store: Store, job_id: str) -> object:
+    """Return when a job is due; of one that runs: when it was woken."""
+    return {row.id: row.due_at for row in await store.rows(service_tables.job)}[job_id]
 
 
 class TestRing:
@@ -48,36 +31,30 @@ class TestRing:
         await store.jobs.enqueue([a_reconcile_job(delay=HOUR)])
         await store.clock.advance(60)
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="other")])
-        assert (await queue_row(store)).execute_after == START + timedelta(minutes=1)
         assert (await store.jobs.get(a_reconcile_job().id)).next_retry_at == START + timedelta(minutes=1)
 
     async def test_a_job_that_is_due_already_does_not_lose_its_place(self, store: Store) -> None:
         await store.jobs.enqueue([a_reconcile_job()])
         await store.clock.advance(60)
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
-        assert (await queue_row(store)).execute_after == START
+        assert await due_at(store, a_reconcile_job().id) == START
 
-    async def test_a_running_job_is_marked_so_that_its_next_snooze_ends_at_once(self, store: Store) -> None:
+    async def test_a_running_job_has_one_more_pass_at_once(self, store: Store) -> None:
         await store.jobs.enqueue([a_reconcile_job()])
-        await set_queue(store, a_reconcile_job().id, status="picked")
+        await store.jobs.mark_started(a_reconcile_job().id)
         await store.clock.advance(60)
         await store.jobs.wake_or_enqueue([a_reconcile_job()])
-        row = await queue_row(store)
-        assert (row.status, row.execute_after) == ("picked", START)
-        assert await woken(store)
+        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PROCESSING
+        await store.jobs.snooze(a_reconcile_job().id, HOUR)
+        found = await store.jobs.get(a_reconcile_job().id)
+        assert (found.status, found.next_retry_at) == (JobStatus.PENDING, START + timedelta(minutes=1))
 
     async def test_a_new_job_is_taken_where_none_lives(self, store: Store) -> None:
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="a")])
         await store.jobs.mark_finished(a_reconcile_job(name="a").id)
         await store.jobs.wake_or_enqueue([a_reconcile_job(name="b"), a_reconcile_job(2)])
-        living = [row.id for row in await store.rows(service_tables.job) if row.state == "live"]
+        living = [row.id for row in await store.rows(service_tables.job) if row.state == "PENDING"]
         assert sorted(living) == sorted([a_reconcile_job(name="b").id, a_reconcile_job(2).id])
-
-    async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
-        await store.jobs.enqueue([a_reconcile_job()])
-        await store.run(sa.delete(queue_table.queue))
-        await store.jobs.wake_or_enqueue([a_reconcile_job(name="other")])
-        assert (await queue_row(store)).payload == a_reconcile_job().id.encode()
 
     async def test_only_the_keys_that_were_rung_are_woken(self, store: Store) -> None:
         await store.jobs.enqueue([a_reconcile_job(1, delay=HOUR), a_reconcile_job(2, delay=HOUR)])
@@ -93,15 +70,14 @@ class TestRing:
         for priority in (Priority.HIGH, Priority.NORMAL):
             await store.jobs.wake_or_enqueue([a_reconcile_job(name="other", priority=priority)])
             assert (await store.jobs.get(normal.id)).priority is Priority.HIGH
-        queued = {bytes(row.payload).decode(): row.priority for row in await store.rows(queue_table.queue)}
-        assert queued == {normal.id: Priority.HIGH, a_reconcile_job(2).id: Priority.NORMAL}
+        assert (await store.jobs.get(a_reconcile_job(2).id)).priority is Priority.NORMAL
 
     async def test_of_very_many_each_is_woken_or_taken(self, store: Store) -> None:
         await store.jobs.enqueue([a_reconcile_job(n, delay=HOUR) for n in range(0, 1200, 2)])
         await store.jobs.wake_or_enqueue([a_reconcile_job(n, name="other") for n in range(1200)])
-        waiting = await store.rows(queue_table.queue)
-        assert len(waiting) == len(await store.rows(service_tables.job)) == 1200
-        assert {row.execute_after for row in waiting} == {START}
+        waiting = (await store.jobs.page(JobQuery(limit=1200))).jobs
+        assert len(waiting) == 1200
+        assert {it.next_retry_at for it in waiting} == {START}
 
     async def test_two_processes_that_ring_at_once_leave_one_job(
         self, store: Store, other_store: Store
@@ -114,61 +90,7 @@ class TestRing:
 
             answers = await all_at_once(10, wake)
             assert answers == [None] * 10
-        assert len(await store.rows(service_tables.job)) == len(await store.rows(queue_table.queue)) == 5
-
-
-@pytest.mark.postgres
-class TestRingDuringASnooze:
-    """On PostgreSQL a worker may write a snooze while somebody rings. In either order the ring wins."""
-
-    @pytest.fixture
-    def store(self, fresh_postgres: str) -> Store:
-        return Store(Database(sqlalchemy_url(fresh_postgres)), FakeClock())
-
-    async def test_the_ring_wins_whoever_comes_first(self, store: Store, fresh_postgres: str) -> None:
-        repository = await PostgresRepository.open(fresh_postgres, store.clock)
-        try:
-            for ring_first in (True, False):
-                await store.run(sa.delete(service_tables.job))
-                await store.run(sa.delete(queue_table.queue))
-                await store.jobs.enqueue([a_reconcile_job()])
-                await set_queue(store, a_reconcile_job().id, status="picked")
-                await self.meet(store, repository, ring_first)
-                row = await queue_row(store)
-                assert row.status == "queued"
-                due = row.execute_after - await store.database.read(
-                    lambda c: c.execute(sa.func.now()).scalar()
-                )
-                assert due <= timedelta(0), f"ring first: {ring_first}"
-        finally:
-            await repository.close()
-            store.database.close()
-
-    async def meet(self, store: Store, repository: PostgresRepository, ring_first: bool) -> None:
-        """Let one transaction begin, the other run into it, and the first commit."""
-        row = await queue_row(store)
-        job = QueueJob.model_validate({**row._mapping, "heartbeat": START, "updated": START})
-        engine = sa.create_engine(store.database.url)
-        try:
-            with engine.connect() as ringing:
-                if ring_first:
-                    assert job_store.wake_jobs(ringing, [a_reconcile_job().key], START)
-                    snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
-                    await wait_for_lock_contention(store)
-                    ringing.commit()
-                    await snooze
-                else:
-                    async with repository._pool.acquire() as connection, connection.transaction():
-                        query = repository.qbq.build_retry_job_query()
-                        await connection.execute(query, job.id, HOUR, None)
-                        wake_or_enqueue = asyncio.create_task(
-                            asyncio.to_thread(job_store.wake_jobs, ringing, [a_reconcile_job().key], START)
-                        )
-                        await wait_for_lock_contention(store)
-                    assert await wake_or_enqueue
-                    ringing.commit()
-        finally:
-            engine.dispose()
+        assert len(await store.rows(service_tables.job)) == 5
 
 
 class TestUnattended:
@@ -222,21 +144,6 @@ class TestUnattended:
         assert found.deliveries == (lost,)
         assert found.instances == ()
 
-    async def test_an_unfinished_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
-        if isinstance(store, MemoryStore):
-            pytest.skip("memory loses nothing")
-        await store.instances.add(Change(an_instance(1, settled=True), jobs=(a_reconcile_job(1),)))
-        assert await store.jobs.requeue_stranded(100) == 0
-        await store.run(sa.delete(queue_table.queue))
-        assert await store.jobs.requeue_stranded(100) == 1
-        assert [row.payload.decode() for row in await store.rows(queue_table.queue)] == [
-            a_reconcile_job(1).id
-        ]
-        assert await store.jobs.requeue_stranded(100) == 0
-        await store.jobs.mark_finished(a_reconcile_job(1).id)
-        await store.run(sa.delete(queue_table.queue))
-        assert await store.jobs.requeue_stranded(100) == 0
-
     async def test_a_finished_job_attends_to_nothing(self, store: Store) -> None:
         await store.instances.add(
             Change(
@@ -256,24 +163,6 @@ class TestUnattended:
         stray = a_reconcile_job(9, key="turn:of-nobody", instance_id=None)
         await store.jobs.enqueue([stray])
         assert await self.left(store) == ([instance_id(1)], [])
-
-    async def test_a_job_that_the_queue_has_lost_attends_to_nothing(self, store: Store) -> None:
-        await store.instances.add(
-            Change(
-                an_instance(1),
-                deliveries=(a_delivery(),),
-                jobs=(a_reconcile_job(1), a_sending_job(a_delivery())),
-            )
-        )
-        await store.run(sa.delete(queue_table.queue))
-        assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
-        assert (
-            await store.jobs.enqueue(
-                [a_reconcile_job(1, name="new"), a_sending_job(a_delivery(), name="new")]
-            )
-            == 2
-        )
-        assert await self.left(store) == ([], [])
 
     @pytest.mark.proves("F55")
     async def test_a_turn_that_failed_for_good_is_left_alone_for_a_while(self, store: Store) -> None:

@@ -7,16 +7,15 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import KEEPALIVE_S, ChangeListener
+from gpuherd.adapters.sql.postgres_connection import connect_async
 from gpuherd.adapters.sql.rental_tables import instance
 from gpuherd.adapters.stores.event_store import SqlEventLog
 from gpuherd.domain.cloud.orphan import Orphan, OrphanFinding, OrphanVerdict
@@ -77,8 +76,7 @@ class Heard:
 
 @asynccontextmanager
 async def listening(url: str, own_sender: str, heard: Any, clock: FakeClock) -> AsyncIterator[None]:
-    named = {"application_name": "ear"}
-    connect = partial(asyncpg.connect, **asyncpg_arguments(url), server_settings=named)
+    connect = partial(connect_async, f"{sqlalchemy_url(url)}&application_name=ear")
     it = ChangeListener(connect, own_sender, heard.changed, heard.all_changed, clock, random.Random(1))
     it.start()
     try:
@@ -161,20 +159,21 @@ async def test_after_a_lost_connection_everything_counts_as_changed(
 class Dead:
     """A connection that was forgotten by the network: nothing comes, and nothing is answered."""
 
-    def __init__(self) -> None:
-        self.terminated = False
+    def __init__(self, clock: FakeClock) -> None:
+        self.closed = False
+        self._clock = clock
 
-    def add_termination_listener(self, _: object) -> None:
-        """It will never hear of its end."""
+    async def execute(self, statement: str) -> None:
+        if not statement.startswith("LISTEN"):
+            raise TimeoutError
 
-    async def add_listener(self, *_: object) -> None:
-        """It says that it listens."""
+    async def notifies(self, *, timeout: float) -> AsyncIterator[Any]:  # noqa: ASYNC109  their name
+        await self._clock.sleep(timeout)
+        return
+        yield
 
-    async def execute(self, _: str, **__: float) -> None:
-        raise TimeoutError
-
-    def terminate(self) -> None:
-        self.terminated = True
+    async def close(self) -> None:
+        self.closed = True
 
 
 async def test_a_connection_that_is_only_silent_is_noticed_and_pauses_grow() -> None:
@@ -183,22 +182,22 @@ async def test_a_connection_that_is_only_silent_is_noticed_and_pauses_grow() -> 
 
     async def connect() -> Dead:
         if len(made) == 2:
-            made.append(Dead())
+            made.append(Dead(clock))
             raise ConnectionRefusedError
-        made.append(Dead())
+        made.append(Dead(clock))
         return made[-1]
 
-    it = ChangeListener(connect, "me", heard.changed, heard.all_changed, clock, random.Random(1))
+    it = ChangeListener(cast(Any, connect), "me", heard.changed, heard.all_changed, clock, random.Random(1))
     it.start()
     await clock.advance(KEEPALIVE_S - 1)
     assert (len(made), heard.everything) == (1, 1)
     await clock.advance(2)
     assert (len(made), heard.everything) == (2, 3)
-    assert made[0].terminated
+    assert made[0].closed
     await clock.advance(KEEPALIVE_S + 1.5)
     assert (len(made), heard.everything) == (4, 5)
     await it.stop()
-    assert made[3].terminated
+    assert made[3].closed
 
 
 async def test_what_is_remembered_counts_no_more_from_the_moment_that_nothing_can_be_heard() -> None:
@@ -208,9 +207,9 @@ async def test_what_is_remembered_counts_no_more_from_the_moment_that_nothing_ca
     async def connect() -> Dead:
         if gone:
             raise ConnectionRefusedError
-        return Dead()
+        return Dead(clock)
 
-    it = ChangeListener(connect, "me", heard.changed, heard.all_changed, clock, random.Random(1))
+    it = ChangeListener(cast(Any, connect), "me", heard.changed, heard.all_changed, clock, random.Random(1))
     it.start()
     await clock.advance(KEEPALIVE_S - 1)
     assert heard.everything == 1, "it listens"

@@ -16,17 +16,14 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql import rental_tables
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.stores.instance_locks import SHORT_LEASE_TERM, SqlInstanceLeases
-from gpuherd.adapters.stores.job_store import CRASHES_MAX
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.observation_store import SqlObservations
 from gpuherd.adapters.stores.replica_store import SqlLeaderLeases, SqlReplicas
 from gpuherd.domain.errors import LeadershipLost, StaleWrite
-from gpuherd.domain.job import JobStatus
 from gpuherd.ports.clock_port import Ids
 from gpuherd.ports.instance_port import Change
-from gpuherd.ports.job_port import JobQuery
 from gpuherd.ports.replica_port import Replica
-from tests.support.builders import a_list, a_machine, a_reconcile_job, a_sighting, an_instance, instance_id
+from tests.support.builders import a_list, a_machine, a_sighting, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url
 
@@ -214,38 +211,3 @@ async def test_whoever_signs_is_seen_by_all_until_he_signs_off_or_is_forgotten(d
     assert await replicas.heartbeat(again, START + 2 * SECOND) == (again,)
     await replicas.deregister("r1")
     assert await replicas.heartbeat(second, START) == (second,)
-
-
-@pytest.mark.proves("F55")
-async def test_a_turn_that_ends_one_process_after_the_other_is_given_up(
-    database: Database, store_clock: FakeClock
-) -> None:
-    store = Store(database, store_clock)
-    job = a_reconcile_job()
-    await store.instances.add(Change(an_instance(), jobs=(job,)))
-    for n in range(CRASHES_MAX):
-        # Each begins, and dies without giving its lease back.
-        assert await turns_of(database, store_clock, n).acquire(instance_id(1), job.id) is not None
-        await store_clock.advance(SHORT_LEASE_TERM.total_seconds())
-    survivor = turns_of(database, store_clock, 99)
-    assert await survivor.acquire(instance_id(1), job.id) is None
-    (known,) = (await store.jobs.page(JobQuery())).jobs
-    assert known.status is JobStatus.FAILED
-    assert "5 processes in a row" in known.error
-    # Whoever tries again later, with a new job, is not held to account for that.
-    assert await survivor.acquire(instance_id(1), None) is not None
-
-
-async def test_deaths_do_not_add_up_where_a_turn_has_ended_well_in_between(
-    database: Database, store_clock: FakeClock
-) -> None:
-    store = Store(database, store_clock)
-    job = a_reconcile_job()
-    await store.instances.add(Change(an_instance(), jobs=(job,)))
-    for n in range(2 * CRASHES_MAX):
-        instance_leases = turns_of(database, store_clock, n)
-        leased = await instance_leases.acquire(instance_id(1), job.id)
-        assert leased is not None
-        if n % 2:
-            await instance_leases.release(leased)
-        await store_clock.advance(SHORT_LEASE_TERM.total_seconds())

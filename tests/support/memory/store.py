@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.domain.money.usage_span import CostSpan, CostSubject
 from gpuherd.ports.clock_port import Ids
 from tests.support.fake_clock import FakeClock
@@ -55,22 +53,6 @@ class MemoryStore:
         """Return a whole table, with those columns by name that tests ask for."""
         return self._rows()[table.name]
 
-    async def run(self, statement: sa.Update | sa.Delete) -> None:
-        """Do something to the queue behind the ports' back; this is all the SQL that memory understands."""
-        assert statement.table is queue_table.queue, "only the queue is changed behind our back"
-        wanted = [condition.right.value.decode() for condition in statement._where_criteria]
-        values = {}
-        if isinstance(statement, sa.Update):
-            values = {str(name): it.value for name, it in (statement._values or {}).items()}
-        with self.tables as tables:
-            for queue_id, row in list(tables.queue.items()):
-                if wanted and row.job_id not in wanted:
-                    continue
-                if isinstance(statement, sa.Delete):
-                    tables.drop(tables.queue, queue_id)
-                else:
-                    tables.put(tables.queue, queue_id, replace(row, **values))
-
     async def everything(self) -> dict[str, list[Any]]:
         """Return every row of every table, to see that nothing has changed."""
         return {name: sorted(rows, key=repr) for name, rows in self._rows().items()}
@@ -97,22 +79,11 @@ class MemoryStore:
                     id=job_id,
                     kind=row.new.kind,
                     instance_id=row.new.instance_id,
-                    woken=row.woken,
-                    state=row.state,
+                    due_at=row.due_at,
+                    state=row.state.value,
                     attempts=row.attempts,
                     row=row,
                 )
                 for job_id, row in it.jobs.items()
-            ],
-            "pgqueuer": [
-                SimpleNamespace(
-                    id=row.id,
-                    payload=row.job_id.encode(),
-                    entrypoint=row.kind,
-                    status=row.status,
-                    priority=row.priority,
-                    execute_after=row.execute_after,
-                )
-                for row in it.queue.values()
             ],
         }

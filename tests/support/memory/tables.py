@@ -10,12 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.domain.audit import (
-    NO_HASH,
-    AuditEntry,
-    AuditRecord,
-    chained,
-)
+from gpuherd.domain.audit import NO_HASH, AuditEntry, AuditRecord, chained
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.capacity_line import OfferRest
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
@@ -25,7 +20,7 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.rent_attempt import Attempt
-from gpuherd.domain.job import NewJob
+from gpuherd.domain.job import JobStatus, NewJob
 from gpuherd.domain.money.budget import Budget
 from gpuherd.domain.money.usage_span import CostKind, CostSpan, CostSubject
 from gpuherd.domain.webhooks.webhook_delivery import Delivery
@@ -33,9 +28,6 @@ from gpuherd.ports.costs_port import BilledDay
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-LIVE, COMPLETED, FAILED = "live", "completed", "failed"
-QUEUED, PICKED = "queued", "picked"
 
 
 class Clash(IntegrityError):
@@ -79,25 +71,22 @@ class JobRow:
 
     new: NewJob
     created_at: datetime
-    queue_id: int
-    state: str = LIVE
+    # When its next pass is due; while it runs: it was woken.
+    due_at: datetime | None
+    state: JobStatus = JobStatus.PENDING
     attempts: int = 0
     processed_at: datetime | None = None
     completed_at: datetime | None = None
     error: str = ""
-    woken: bool = False
+    takes: int = 0
 
+    @property
+    def is_live(self) -> bool:
+        return self.completed_at is None
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A job in the queue."""
-
-    id: int
-    job_id: str
-    kind: str
-    priority: int
-    execute_after: datetime
-    status: str = QUEUED
+    @property
+    def is_waiting(self) -> bool:
+        return self.state is JobStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +126,7 @@ class Tables:
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}
         self.live_jobs: dict[str, str] = {}
-        self.queue: dict[int, QueueRow] = {}
-        # Called after each commit that has put something into the queue, or moved it there.
+        # Called after each commit that has changed a job.
         self.on_commit_wake: Callable[[], None] = lambda: None
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._number = 0
@@ -179,7 +167,7 @@ class Tables:
     ) -> None:
         done, self._undo = self._undo, []
         if error is None:
-            if any(table is self.queue for table, _, _ in done):
+            if any(table is self.jobs for table, _, _ in done):
                 self.on_commit_wake()
             return
         for table, key, before in reversed(done):

@@ -27,7 +27,7 @@ PRELOADED_MODULES = (
     "gpuherd.bootstrap.http_server",
     "gpuherd.bootstrap.serve",
     "gpuherd.ops.simulator",
-    "gpuherd.adapters.queue.postgres_repository",
+    "gpuherd.adapters.procrastinate_jobs",
     "gpuherd.adapters.sql.listen_notify",
     "gpuherd.adapters.sql.schema_migration",
     "gpuherd.entrypoints.cli.cli_app",

@@ -10,10 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.rental_tables import metadata
-from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.ledger_tables import metadata
 from gpuherd.adapters.sql.schema_migration import migrate
 from gpuherd.adapters.stores.access_store import (
     SqlApiKeys,
@@ -52,19 +50,9 @@ def migrate_file(path: object) -> None:
 
 
 def migrate_postgres(libpq_url: str) -> None:
-    """Make all tables in an empty PostgreSQL database, PGQueuer's included."""
-    asyncio.run(install_queue(libpq_url))
+    """Make all tables in an empty PostgreSQL database."""
     with closing(Database(sqlalchemy_url(libpq_url))) as database:
         migrate(database)
-
-
-async def install_queue(libpq_url: str) -> None:
-    """Make PGQueuer's own tables."""
-    repository = await PostgresRepository.open(libpq_url, FakeClock())
-    try:
-        await repository.ensure_schema()
-    finally:
-        await repository.close()
 
 
 class Store:
@@ -109,8 +97,7 @@ class Store:
 
     async def everything(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row of every table, to see that nothing has changed."""
-        tables = (*metadata.sorted_tables, queue)
-        return {it.name: sorted(map(tuple, await self.rows(it)), key=repr) for it in tables}
+        return {it.name: sorted(map(tuple, await self.rows(it)), key=repr) for it in metadata.sorted_tables}
 
 
 async def all_at_once(count: int, call: Callable[[int], Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a worker's loop needs of the queue: the next due job, and a way to put it back."""
+"""What a worker's loop needs of the jobs: the next due one, and a word about how its pass ended."""
 
 from __future__ import annotations
 
@@ -10,25 +10,20 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import instance
-from gpuherd.adapters.sql.schema.queue_table import queue
-from gpuherd.adapters.sql.service_tables import job
+from gpuherd.adapters.sql.service_tables import is_pending, job
+from gpuherd.adapters.stores.job_store import SqlJobs, put_back
 from gpuherd.domain.job import Done, Snooze
 from gpuherd.ports.clock_port import Clock
 
-QUEUED, PICKED = "queued", "picked"
-# What is put back for no time at all would happen infinitely often in no time: this clock stands still.
+# A job that is due again after no time at all would run infinitely often in no time: this clock stands still.
 SOONEST = timedelta(milliseconds=1)
 _DUE = PreparedStatement(
-    sa.select(queue.c.id, queue.c.payload, queue.c.entrypoint, queue.c.priority)
-    .where(queue.c.execute_after <= sa.bindparam("now", type_=queue.c.execute_after.type))
-    .where(queue.c.status == sa.literal_column("'queued'"))
-    .where(queue.c.entrypoint == sa.func.coalesce(sa.bindparam("kind"), queue.c.entrypoint))
-    .order_by(queue.c.priority.desc(), queue.c.id)
-    .limit(1)
+    sa.select(job.c.id, job.c.kind, job.c.priority)
+    .where(is_pending, job.c.due_at <= sa.bindparam("now", type_=job.c.due_at.type))
+    .where(job.c.kind == sa.func.coalesce(sa.bindparam("kind"), job.c.kind))
+    .order_by(job.c.priority.desc(), job.c.id)
 )
-_NEXT_DUE = PreparedStatement(
-    sa.select(sa.func.min(queue.c.execute_after)).where(queue.c.status == sa.literal_column("'queued'"))
-)
+_NEXT_DUE = PreparedStatement(sa.select(sa.func.min(job.c.due_at)).where(is_pending))
 _NEXT_END = PreparedStatement(
     sa.select(
         sa.select(sa.func.min(instance.c.due_at)).scalar_subquery(),
@@ -41,7 +36,6 @@ _NEXT_END = PreparedStatement(
 class QueuedJob:
     """A job that is due."""
 
-    id: int
     job_id: str
     kind: str
     priority: int
@@ -53,21 +47,23 @@ class HerdQueue:
     def __init__(self, database: Database, clock: Clock):
         self._database = database
         self._clock = clock
+        self._jobs = SqlJobs(database, clock)
+        # Picked, and perhaps not marked as started yet.
+        self._picked: set[str] = set()
 
     def due(self, kind: str | None = None) -> QueuedJob | None:
         """Return the next job that is due, of that kind if one is named."""
         values = {"now": self._clock.now(), "kind": kind}
-        found = self._database._read(lambda c: _DUE.all(c, values))
-        if not found:
-            return None
-        (row,) = found
-        return QueuedJob(row.id, row.payload.decode(), row.entrypoint, row.priority)
+        for row in self._database._read(lambda c: _DUE.all(c, values)):
+            if row.id not in self._picked:
+                return QueuedJob(row.id, row.kind, row.priority)
+        return None
 
     def pick(self, kind: str | None = None) -> QueuedJob | None:
         """Take the next job that is due, of that kind if one is named."""
         found = self.due(kind)
         if found is not None:
-            self._set(found, status=PICKED)
+            self._picked.add(found.job_id)
         return found
 
     def next_due(self) -> datetime | None:
@@ -81,24 +77,11 @@ class HerdQueue:
         return min(filter(None, row), default=None)
 
     async def finish(self, it: QueuedJob, outcome: Done | Snooze) -> None:
-        """Forget a job that has ended; let another run again after a while, or at once if woken meanwhile."""
-        now = self._clock.now()
-
-        def put_back(connection: sa.Connection) -> None:
-            if isinstance(outcome, Done):
-                connection.execute(sa.delete(queue).where(queue.c.id == it.id))
-                return
-            woken = connection.execute(sa.select(job.c.woken).where(job.c.queue_id == it.id)).scalar()
-            after = now if woken else now + max(outcome.delay, SOONEST)
-            changes = {"status": QUEUED, "execute_after": after}
-            connection.execute(sa.update(queue).where(queue.c.id == it.id).values(changes))
-
-        await self._database.write(put_back, wakes_workers=True)
+        """Let a job that has not ended run again after a while, or at once if woken meanwhile."""
+        self._picked.discard(it.job_id)
+        if isinstance(outcome, Snooze):
+            await self._jobs.snooze(it.job_id, max(outcome.delay, SOONEST))
 
     def recover(self) -> None:
-        """Give back what a process had picked that is no more."""
-        self._database.write_now(lambda c: c.execute(sa.update(queue).values(status=QUEUED)).rowcount)
-
-    def _set(self, it: QueuedJob, **values: object) -> None:
-        statement = sa.update(queue).where(queue.c.id == it.id).values(values)
-        self._database.write_now(lambda c: c.execute(statement).rowcount)
+        """Give back what a process ran that is no more."""
+        self._database.write_now(lambda c: put_back(c, self._clock.now()))

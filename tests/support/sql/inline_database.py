@@ -58,7 +58,6 @@ class InlineDatabase(Database):
         self,
         work: Callable[[Connection], T],
         *,
-        wakes_workers: bool = False,
         durable: bool = True,
         audited: bool = False,
     ) -> T:
@@ -68,7 +67,7 @@ class InlineDatabase(Database):
         return self._read(work)
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
-        ((result, problem),) = run_batch(self._transactions, [work])
+        ((result, problem),), _ = run_batch(self._transactions, [work])
         if problem is not None:
             raise problem
         self.commits += 1

@@ -63,7 +63,7 @@ class MemoryDatabase(Database):
         self.raw = raw
         self.url, self.is_sqlite, self.sender = "sqlite://", True, "memory"
         self.history = ServerHistory()
-        self.on_commit_wake = lambda: None
+        self.deliver_jobs = lambda _: None
         # Called after each commit.
         self.on_commit: Callable[[], None] | None = None
         self.commits = 0
@@ -82,22 +82,20 @@ class MemoryDatabase(Database):
         self,
         work: Callable[[sa.Connection], T],
         *,
-        wakes_workers: bool = False,
         durable: bool = True,
         audited: bool = False,
     ) -> T:
-        result = self.write_now(work)
-        if wakes_workers:
-            self.on_commit_wake()
-        return result
+        return self.write_now(work)
 
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
         return self._read(work)
 
     def write_now(self, work: Callable[[sa.Connection], T]) -> T:
-        ((result, problem),) = run_batch(self._transactions, [work])
+        ((result, problem),), due = run_batch(self._transactions, [work])
         if problem is not None:
             raise problem
+        if due:
+            self.deliver_jobs(due)
         self.commits += 1
         if self.on_commit is not None:
             self.on_commit()

@@ -32,6 +32,7 @@ from gpuherd.adapters.sql.prepared_statements import flush
 from gpuherd.adapters.sql.sql_types import as_unavailable
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.ports.clock_port import Clock
+from gpuherd.ports.job_port import DueJob
 
 READERS = 4
 
@@ -114,9 +115,8 @@ class Database:
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="gpuherd-read")
         # By this, replicas know their own notices from those of others.
         self.sender = secrets.token_hex(8)
-        # Called after a commit that may have made a job due, to wake the workers of this process; PostgreSQL
-        # notifies by itself.
-        self.on_commit_wake: Callable[[], None] = lambda: None
+        # Called after a commit that has set the time of jobs, so that the engine delivers them.
+        self.deliver_jobs: Callable[[Sequence[DueJob]], None] = lambda _: None
         closing = threading.Event()
         self._server: PostgresGuard | None = None
         self._transactions: Transactions = FileTransactions(self._write_engine)
@@ -128,14 +128,14 @@ class Database:
             self._transactions = ServerTransactions(
                 self._write_engine, self.sender, self._server, self.history
             )
-        self._writer = Writer(self._transactions, closing, self._wake)
+        self._writer = Writer(self._transactions, closing, self._deliver)
         self._start_writer()
 
     def _start_writer(self) -> None:
         self._writer.start()
 
-    def _wake(self) -> None:
-        self.on_commit_wake()
+    def _deliver(self, due: Sequence[DueJob]) -> None:
+        self.deliver_jobs(due)
 
     @property
     def waiting_writes(self) -> int:
@@ -146,18 +146,16 @@ class Database:
         self,
         work: Callable[[Connection], T],
         *,
-        wakes_workers: bool = False,
         durable: bool = True,
         audited: bool = False,
     ) -> T:
         """Run `work` in a transaction; return only after it is durably committed.
 
-        Once handed over, the work is done even if the caller is cancelled. `wakes_workers` says that it may
-        have made a job due, so the workers of this process are told. What need not be `durable` may be undone
-        by a crash of a PostgreSQL server, as long as nothing durable was written after it. Work that appends
-        to the audit log says so (`audited`), and runs before the rest that shares its commit.
+        Once handed over, the work is done even if the caller is cancelled. What need not be `durable` may be
+        undone by a crash of a PostgreSQL server, as long as nothing durable was written after it. Work that
+        appends to the audit log says so (`audited`), and runs before the rest that shares its commit.
         """
-        return await self._writer.write(work, wakes_workers=wakes_workers, durable=durable, audited=audited)
+        return await self._writer.write(work, durable=durable, audited=audited)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a reader's connection."""

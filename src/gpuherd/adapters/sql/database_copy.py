@@ -21,11 +21,11 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from gpuherd.adapters.sql.rental_tables import installation, metadata
-from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.service_tables import is_live, job
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable, as_unavailable
 from gpuherd.adapters.sql.sqlite_file import find_damage
 from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.job import JobStatus
 
 # Each with the reason, for people. A table that is not here is copied.
 EXCLUDED_TABLES = {
@@ -33,16 +33,16 @@ EXCLUDED_TABLES = {
     "budget": "limits are shared on PostgreSQL only",
     "duty": "who held it has ended",
     "replica": "those processes have ended",
-    "pgqueuer": "made anew from the unfinished jobs",
-    "pgqueuer_log": "PGQueuer's own notes; the history is in the job table",
-    "pgqueuer_statistics": "PGQueuer's own notes",
-    "pgqueuer_schedules": "PGQueuer's own; gpuherd has no schedules there",
+    **dict.fromkeys(
+        (f"procrastinate_{name}" for name in ("jobs", "events", "workers", "periodic_defers")),
+        "Procrastinate's own; the sweep has every job delivered anew",
+    ),
     "sqlite_sequence": "the counters of the target are set instead",
 }
 
 
-# What belongs to the process that wrote it, or to the queue that is made anew.
-EXCLUDED_COLUMNS = frozenset({"instance.lease_token", "instance.lease_until", "job.queue_id"})
+# What belongs to the process that wrote it.
+EXCLUDED_COLUMNS = frozenset({"instance.lease_token", "instance.lease_until"})
 
 
 def copied_tables() -> Sequence[sa.Table]:
@@ -76,7 +76,7 @@ class CopiedRows:
 def tables_with_rows(target: sa.Connection) -> Sequence[str]:
     """Return which of our tables hold something already."""
     there = set(sa.inspect(target).get_table_names())
-    ours = [table for table in (*copied_tables(), queue) if table.name in there]
+    ours = [table for table in copied_tables() if table.name in there]
     return [table.name for table in ours if target.execute(_any_row(table)).first() is not None]
 
 
@@ -86,7 +86,7 @@ def _any_row(table: sa.Table) -> sa.Select[Any]:
 
 def lock_target(target: sa.Connection) -> None:
     """Let nobody write to the target until the transaction ends: a server may just be starting there."""
-    names = ", ".join(f'"{table.name}"' for table in (*copied_tables(), queue))
+    names = ", ".join(f'"{table.name}"' for table in copied_tables())
     target.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
     target.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
     # A large table takes its time, whatever is usual on that server.
@@ -100,11 +100,13 @@ def copy_rows(source: sa.Connection, target: sa.Connection, now: datetime, progr
     target.execute(sa.delete(installation))
     for table in copied_tables():
         _copy_table(source, target, table, progress)
-    jobs_queued = requeue_unfinished(source, target, now)
     # The source is read anew: should somebody have written to it meanwhile, that must not be lost.
     source.rollback()
     sums = {table.name: _compared(source, target, table, progress) for table in copied_tables()}
-    check_jobs_queued(source, target)
+    jobs_queued = target.execute(sa.select(sa.func.count()).select_from(job).where(is_live)).scalar_one()
+    # The process that ran them has ended. The sweep delivers all that is due.
+    running = sa.update(job).where(job.c.state == JobStatus.PROCESSING.value)
+    target.execute(running.values(state=JobStatus.PENDING.value, due_at=now))
     for table in copied_tables():
         _set_counter(source, target, table)
         # Otherwise the planner would know nothing of the new rows for a while.
@@ -233,65 +235,3 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.close()
         raise DatabaseUnusable(f"{path} is damaged ({problem})")
     return connection
-
-
-# In the order in which they came.
-_UNFINISHED = (
-    sa.select(job.c.id, job.c.kind, job.c.priority, queue.c.created, queue.c.execute_after, queue.c.attempts)
-    .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
-    .where(is_live)
-    .order_by(queue.c.id)
-)
-
-
-_INSERT = sa.insert(queue).returning(queue.c.id, queue.c.payload)
-
-
-_SET_QUEUE_ID = (
-    sa.update(job).where(job.c.id == sa.bindparam("its_id")).values(queue_id=sa.bindparam("its_row"))
-)
-
-
-_UNFINISHED_NUMBER = sa.select(sa.func.count()).select_from(job).where(is_live)
-
-
-_QUEUED_NUMBER = (
-    sa.select(sa.func.count())
-    .select_from(job.join(queue, queue.c.id == job.c.queue_id))
-    .where(is_live, queue.c.payload == sa.func.convert_to(job.c.id, "UTF8"))
-)
-
-
-def requeue_unfinished(source: sa.Connection, target: sa.Connection, now: datetime) -> int:
-    """Queue every unfinished job of the source in the target; return how many."""
-    number = 0
-    for rows in source.execute(_UNFINISHED).partitions(ROWS_AT_ONCE):
-        made = target.execute(_INSERT, [_queue_row(row, now) for row in rows]).all()
-        target.execute(
-            _SET_QUEUE_ID, [{"its_id": bytes(it.payload).decode(), "its_row": it.id} for it in made]
-        )
-        number += len(made)
-    return number
-
-
-def check_jobs_queued(source: sa.Connection, target: sa.Connection) -> None:
-    """Raise `CopyMismatch` unless each unfinished job has its own row in the target's queue."""
-    wanted = source.execute(_UNFINISHED_NUMBER).scalar_one()
-    found = target.execute(_QUEUED_NUMBER).scalar_one()
-    if wanted != found:
-        raise CopyMismatch(f"{wanted} jobs are unfinished, but {found} are queued in the copy")
-
-
-def _queue_row(row: Any, now: datetime) -> dict[str, Any]:
-    # Whoever was at it has ended, so it waits again; what the queue had lost is due at once.
-    return {
-        "priority": row.priority,
-        "created": row.created or now,
-        "updated": now,
-        "heartbeat": now,
-        "execute_after": row.execute_after or now,
-        "status": "queued",
-        "entrypoint": row.kind,
-        "payload": row.id.encode(),
-        "attempts": row.attempts or 0,
-    }

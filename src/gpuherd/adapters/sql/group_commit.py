@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from gpuherd.adapters.sql.sql_types import (
     is_transient,
 )
 from gpuherd.domain.errors import StoreOutcomeUnknown, StoreUnavailable
+from gpuherd.ports.job_port import DueJob
 
 log = structlog.get_logger()
 
@@ -149,19 +150,42 @@ class _WorkFailed(Exception):
         self.error = error
 
 
-def run_batch(transactions: Transactions, batch: list[Work], *, durable: bool = True) -> list[WorkResult]:
-    """Run all in one transaction; `StoreUnavailable` if none could be begun."""
+_DUE_JOBS = "gpuherd_due_jobs"
+
+
+def note_due_job(connection: Connection, job: DueJob) -> None:
+    """Have the engine told of a job after the commit."""
+    connection.info.setdefault(_DUE_JOBS, []).append(job)
+
+
+def _take_due_jobs(connection: Connection) -> list[DueJob]:
+    due: list[DueJob] = connection.info.pop(_DUE_JOBS, [])
+    return due
+
+
+def run_batch(
+    transactions: Transactions, batch: list[Work], *, durable: bool = True
+) -> tuple[list[WorkResult], list[DueJob]]:
+    """Run all in one transaction; `StoreUnavailable` if none could be begun.
+
+    Return the results, and the jobs of which the engine is to be told.
+    """
     try:
         with transactions.open(durable=durable) as connection:
+            _take_due_jobs(connection)
             outcomes: list[WorkResult] = [(_run(connection, work), None) for work in batch]
             _run(connection, flush)
-            return outcomes
+            due = _take_due_jobs(connection)
+        return outcomes, due
     except _WorkFailed as failed:
         if len(batch) == 1:
-            return [(None, failed.error)]
+            return [(None, failed.error)], []
     # Savepoints cost more than most of the work behind them, so they are kept for when they are needed.
     with transactions.open(durable=durable) as connection:
-        return [_run_apart(connection, work) for work in batch]
+        _take_due_jobs(connection)
+        outcomes = [_run_apart(connection, work) for work in batch]
+        due = _take_due_jobs(connection)
+    return outcomes, due
 
 
 def _run(connection: Connection, work: Work) -> Any:
@@ -203,7 +227,6 @@ class _Item:
     # The caller: a coroutine of this loop, or a thread if there is none.
     future: asyncio.Future[Any] | Future[Any]
     loop: asyncio.AbstractEventLoop | None = None
-    wakes_workers: bool = False
     durable: bool = True
     audited: bool = False
 
@@ -211,11 +234,16 @@ class _Item:
 class Writer:
     """Takes work from any thread and any loop until it is closed."""
 
-    def __init__(self, transactions: Transactions, closing: threading.Event, wake: Callable[[], None]):
-        """`closing` is set when nobody should wait any longer; `wake` is called after a commit of jobs."""
+    def __init__(
+        self,
+        transactions: Transactions,
+        closing: threading.Event,
+        deliver: Callable[[Sequence[DueJob]], None],
+    ):
+        """`closing` is set when nobody should wait any longer; `deliver` is called after a commit of jobs."""
         self._transactions = transactions
         self._closing = closing
-        self._wake = wake
+        self._deliver = deliver
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         # What each loop has asked for in its present round. Handed over together, it shares a commit; one by
         # one, the first would be committed alone, and the writer would fight the loop for the interpreter.
@@ -234,16 +262,14 @@ class Writer:
         """Begin to write."""
         self._thread.start()
 
-    async def write(
-        self, work: Callable[[Connection], T], *, wakes_workers: bool, durable: bool, audited: bool = False
-    ) -> T:
+    async def write(self, work: Callable[[Connection], T], *, durable: bool, audited: bool = False) -> T:
         """Run `work` in a transaction; return only after it is committed, and durably so if `durable`.
 
         Once handed over, the work is done even if the caller is cancelled.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._submit(_Item(work, done, loop, wakes_workers, durable, audited))
+        self._submit(_Item(work, done, loop, durable, audited))
         return await done
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
@@ -313,9 +339,10 @@ class Writer:
         return batch, is_last
 
     def _commit(self, batch: list[_Item], attempts_left: int = COMMIT_ATTEMPTS_MAX) -> None:
+        due: Sequence[DueJob] = ()
         try:
             durable = any(item.durable for item in batch)
-            outcomes = run_batch(self._transactions, [item.work for item in batch], durable=durable)
+            outcomes, due = run_batch(self._transactions, [item.work for item in batch], durable=durable)
         except StoreUnavailable as error:
             # It could not be begun, and one by one each would wait as long for the same answer; or nobody
             # knows whether it was done, and it must not be done again.
@@ -331,9 +358,9 @@ class Writer:
                 self._commit(batch, attempts_left - 1)
                 return
             outcomes = [(None, as_unavailable(error))]
-        self._report(list(zip(batch, outcomes, strict=True)))
+        self._report(list(zip(batch, outcomes, strict=True)), due)
 
-    def _report(self, ended: list[tuple[_Item, WorkResult]]) -> None:
+    def _report(self, ended: list[tuple[_Item, WorkResult]], due: Sequence[DueJob]) -> None:
         """Tell everybody how it went, each loop with one call: to wake it costs more than to answer."""
         loops: dict[asyncio.AbstractEventLoop, list[tuple[_Item, WorkResult]]] = {}
         for item, outcome in ended:
@@ -344,15 +371,15 @@ class Writer:
         for loop, theirs in loops.items():
             # A loop that is closed has nobody left who waits.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._report_in_loop, theirs)
+                loop.call_soon_threadsafe(self._report_in_loop, theirs, due)
 
-    def _report_in_loop(self, ended: list[tuple[_Item, WorkResult]]) -> None:
+    def _report_in_loop(self, ended: list[tuple[_Item, WorkResult]], due: Sequence[DueJob]) -> None:
         for item, outcome in ended:
             # A caller who was cancelled meanwhile hears nothing; the work is done all the same.
             if not item.future.done():
                 _resolve(item, outcome)
-        if any(item.wakes_workers and problem is None for item, (_, problem) in ended):
-            self._wake()
+        if due:
+            self._deliver(due)
 
 
 def _resolve(item: _Item, outcome: WorkResult) -> None:

@@ -15,14 +15,17 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 import structlog
 
 from gpuherd.domain.backoff import exponential_delay
 from gpuherd.ports.clock_port import Clock, Random
-from gpuherd.resilience.concurrency import end_task, first_of
+from gpuherd.resilience.concurrency import end_task
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 CHANNEL = "gpuherd_changes"
 
@@ -105,8 +108,7 @@ class ChangeListener:
 
     def __init__(
         self,
-        # Of asyncpg, which has no types.
-        connect: Callable[[], Awaitable[Any]],
+        connect: Callable[[], Awaitable[AsyncConnection]],
         own_sender: str,
         changed: Callable[[Sequence[str]], None],
         everything_changed: Callable[[], None],
@@ -144,28 +146,23 @@ class ChangeListener:
     async def _listen(self) -> None:
         connection = await self._connect()
         try:
-            lost = asyncio.Event()
-            connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(CHANNEL, self._on_notice)
+            await connection.execute(f"LISTEN {CHANNEL}")
             self._failures = 0
             # Changes before this moment were not announced to us.
             self._everything_changed()
             try:
-                while not await self._wait_until_lost(lost):
-                    await connection.execute("SELECT 1", timeout=KEEPALIVE_TIMEOUT_S)
-                raise ConnectionResetError
+                while True:
+                    async for notice in connection.notifies(timeout=KEEPALIVE_S):
+                        self._on_notice(notice.payload)
+                    async with asyncio.timeout(KEEPALIVE_TIMEOUT_S):
+                        await connection.execute("SELECT 1")
             finally:
                 # Nor are those from now on; and what takes the server's place may have lost some.
                 self._everything_changed()
         finally:
-            connection.terminate()
+            await connection.close()
 
-    async def _wait_until_lost(self, lost: asyncio.Event) -> bool:
-        """Wait a while; tell whether the connection was lost meanwhile."""
-        await first_of(lost.wait(), self._clock.sleep(KEEPALIVE_S))
-        return lost.is_set()
-
-    def _on_notice(self, connection: object, pid: int, channel: str, notice: str) -> None:
+    def _on_notice(self, notice: str) -> None:
         sender, instance_ids = decode_notice(notice)
         # Our own changes we knew before they were told.
         if sender != self._own_sender:

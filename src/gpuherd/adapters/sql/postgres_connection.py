@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 import structlog
@@ -19,6 +20,10 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuherd.ports.clock_port import Clock
 
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg_pool import AsyncConnectionPool
+
 # Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
 # to a process that hangs, and its locks hold up all others.
 SESSION_TIMEOUTS = {
@@ -27,11 +32,6 @@ SESSION_TIMEOUTS = {
     # Shorter than others wait for a lock: one replica that is stopped must not make the others refuse.
     "idle_in_transaction_session_timeout": 5_000,
 }
-
-
-# Also where the server as a whole was told to be less careful: a call that costs money goes out right after
-# the commit of its intent.
-DURABLE_COMMIT = {"synchronous_commit": "on"}
 
 
 # In libpq's words. A machine that is gone without a goodbye is noticed within half a minute.
@@ -73,15 +73,49 @@ def make_postgres_engine(url: str, size: int, history: ServerHistory, *, writer:
     return engine
 
 
-def connection_arguments(url: str) -> dict[str, Any]:
+def make_async_pool(url: str, size: int) -> AsyncConnectionPool:
+    """Return a pool for the job engine, not open yet. A crash of the server may undo its commits."""
+    # Loads only where PostgreSQL is used.
+    from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415
+
+    async def configure(connection: AsyncConnection) -> None:
+        await connection.set_autocommit(True)
+
+    return AsyncConnectionPool(
+        _conninfo(url),
+        kwargs=connection_arguments(url, durable=False),
+        configure=configure,
+        min_size=2,
+        max_size=size,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
+    )
+
+
+async def connect_async(url: str) -> AsyncConnection:
+    """Return a connection that listens."""
+    # Loads only where PostgreSQL is used.
+    from psycopg import AsyncConnection  # noqa: PLC0415
+
+    return await AsyncConnection.connect(_conninfo(url), **connection_arguments(url), autocommit=True)
+
+
+def _conninfo(url: str) -> str:
+    # `postgresql+psycopg://` names a driver, which libpq does not know.
+    return re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", url)
+
+
+def connection_arguments(url: str, *, durable: bool = True) -> dict[str, Any]:
     """Return our limits in libpq's words, but for those on which the URL itself has a word."""
     theirs = sa.make_url(url).query
     options = theirs.get("options", "")
     options = options if isinstance(options, str) else " ".join(options)
+    # Also where the server as a whole was told to be less careful: a call that costs money goes out right
+    # after the commit of its intent.
     # guard: a commit is kept whatever the server was told
     ours = [
         f"-c {name}={value}"
-        for name, value in {**SESSION_TIMEOUTS, **DURABLE_COMMIT}.items()
+        for name, value in {**SESSION_TIMEOUTS, "synchronous_commit": "on" if durable else "off"}.items()
         if name not in options
     ]
     link = {name: value for name, value in CONNECTION_DEFAULTS.items() if name not in theirs}

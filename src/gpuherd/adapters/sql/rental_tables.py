@@ -44,8 +44,6 @@ instance = sa.Table(
     # What it holds now and costs an hour, so that a key's use can be summed up.
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("micro_usd", sa.BigInteger, nullable=False, server_default="0"),
-    # How many passes in a row have ended with the process that had them.
-    sa.Column("takeovers", sa.Integer, nullable=False, server_default="0"),
     # What its spans came to when one was last opened or closed, and cost an hour since. Not in the document,
     # nor counted by the version: a turn must not lose its save because the meter has moved.
     sa.Column("cost_nusd", sa.BigInteger, nullable=False, server_default="0"),

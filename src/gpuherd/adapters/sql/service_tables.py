@@ -176,7 +176,7 @@ webhook_endpoint = sa.Table(
 )
 
 
-_LIVE = sa.text("state = 'live'")
+_LIVE = sa.text("completed_at IS NULL")
 
 
 job = sa.Table(
@@ -188,7 +188,7 @@ job = sa.Table(
     sa.Column("instance_id", sa.Text),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
-    # live, completed or failed; whether a live one runs or waits is the queue's to say.
+    # PENDING, PROCESSING, COMPLETED or FAILED.
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("max_attempts", sa.Integer, nullable=False),
@@ -196,15 +196,17 @@ job = sa.Table(
     sa.Column("processed_at", Moment),
     sa.Column("completed_at", Moment),
     sa.Column("error", sa.Text, nullable=False),
-    # Woken while it was running: its next snooze ends at once.
-    sa.Column("woken", sa.Boolean, nullable=False),
-    sa.Column("queue_id", sa.BigInteger),
+    # When its next pass is due. While it is PROCESSING: somebody woke it, and the pass has not seen why.
+    sa.Column("due_at", Moment),
+    # How many processes in a row have begun a pass and not ended it.
+    sa.Column("takes", sa.Integer, nullable=False, server_default="0"),
     sa.Index("one_live_job", "key", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
-    sa.Index("job_by_queue_id", "queue_id"),
+    sa.Index("job_due", "state", "due_at"),
     # The state too, or SQLite would rather go through all jobs in that state.
     sa.Index("job_by_instance", "instance_id", "state"),
     sa.Index("job_by_state", "state", "id"),
 )
 
 
-is_live = job.c.state == sa.literal_column("'live'")
+is_live = job.c.completed_at.is_(None)
+is_pending = job.c.state == sa.literal_column("'PENDING'")

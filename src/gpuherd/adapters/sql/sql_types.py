@@ -19,7 +19,7 @@ from sqlalchemy.exc import (
     OperationalError,
     ProgrammingError,
 )
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeDecorator
 
 from gpuherd.adapters.sql.postgres_connection import sqlstate_of
 from gpuherd.domain.clock_reading import ClockReading
@@ -55,27 +55,6 @@ class Moment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         return None if value is None else from_micros(value)
-
-
-class QueueMoment(TypeDecorator[datetime]):
-    """A time in the queue's table: PGQueuer's own type on PostgreSQL, ours on SQLite."""
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
-        return dialect.type_descriptor(sa.BigInteger())
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | int | None:
-        return value if value is None or dialect.name == "postgresql" else to_micros(value)
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], int | None] | None:
-        return None if dialect.name == "postgresql" else at
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return value if value is None or isinstance(value, datetime) else from_micros(value)
 
 
 Doc = dict[str, Any]

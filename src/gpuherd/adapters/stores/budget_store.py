@@ -285,7 +285,7 @@ class SqlBudgets:
             append_account_events(connection, events, now)
 
         try:
-            await self._database.write(work, wakes_workers=bool(events), audited=audit_record is not None)
+            await self._database.write(work, audited=audit_record is not None)
         except sa.exc.IntegrityError as error:
             raise StaleWrite("another event of the account was numbered at the same moment") from error
         if events:

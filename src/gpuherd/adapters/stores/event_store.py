@@ -197,7 +197,7 @@ class SqlEventLog:
     async def append_account(self, events: Sequence[AccountEvent]) -> None:
         now = self._clock.now()
         try:
-            await self._database.write(lambda c: append_account_events(c, events, now), wakes_workers=True)
+            await self._database.write(lambda c: append_account_events(c, events, now))
         except sa.exc.IntegrityError as error:
             raise StaleWrite("another event of the account was numbered at the same moment") from error
         self._announce([ACCOUNT])

@@ -17,10 +17,8 @@ from gpuherd.adapters.sql.rental_tables import (
     orphan,
     sighting,
 )
-from gpuherd.adapters.sql.service_tables import job
 from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.instance_writes import take_over_cloud_id, update_instance
-from gpuherd.adapters.stores.job_store import CRASHES_MAX
 from gpuherd.adapters.stores.observation_store import read_lists_since, sighting_of
 from gpuherd.adapters.stores.row_codec import attempt_of, instance_of
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
@@ -58,19 +56,8 @@ _LEASE = PreparedStatement(
     .values(
         lease_token=sa.bindparam("token"),
         lease_until=sa.bindparam("until"),
-        # A lease that is still there was never given back: whoever had it has died with it.
-        takeovers=sa.case(
-            (instance.c.lease_token.is_(None), 0),
-            (instance.c.lease_token == sa.bindparam("left", type_=sa.Text), 0),
-            else_=instance.c.takeovers + 1,
-        ),
     )
     .returning(instance)
-)
-
-
-_CLEAR_WOKEN = PreparedStatement(
-    sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
 )
 
 
@@ -154,10 +141,10 @@ class SqlInstanceLeases:
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         now = self._clock.now()
-        wakes, audited = bool(change.jobs) or change.heir is not None, change.audit_record is not None
+        audited = change.audit_record is not None
         try:
             version = await self._database.write(
-                lambda c: update_instance(c, change, leased.token, now), wakes_workers=wakes, audited=audited
+                lambda c: update_instance(c, change, leased.token, now), audited=audited
             )
             self._announce(list(change.instance_ids))
         except sa.exc.IntegrityError:
@@ -165,7 +152,6 @@ class SqlInstanceLeases:
             # looks for it before each save.
             former, version = await self._database.write(
                 lambda c: _save_over_former(c, change, leased.token, now),
-                wakes_workers=wakes,
                 audited=audited,
             )
             self._announce([change.instance.id, former])
@@ -233,16 +219,9 @@ def _acquire(
         if connection.execute(sa.select(instance.c.id).where(instance.c.id == instance_id)).first() is None:
             raise NotFound(f"there is no instance {instance_id!r}", code="INSTANCE_NOT_FOUND")
         return None
-    # guard: a turn that kills its process is given up
-    if job_id is not None and row.takeovers >= CRASHES_MAX:
-        # It would take one replica after the other along, and no other work would ever be done.
-        words = f"{row.takeovers} processes in a row ended in the middle of this"
-        job_store.finish_job(connection, job_id, now, job_store.FAILED, words)
-        _RELEASE.count(connection, {"its_id": instance_id, "its_token": token})
-        return None
     if job_id is not None:
         # A wake-up from before this read is answered by this read.
-        _CLEAR_WOKEN.count(connection, {"its_job": job_id})
+        job_store.answer_wake(connection, job_id)
     return _look(connection, row, token)
 
 

@@ -96,7 +96,7 @@ class SqlInstances:
             return change.instance
 
         try:
-            added = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
+            added = await self._database.write(work, audited=_is_audited(change))
         except sa.exc.IntegrityError:
             # Another process took a claim between our look and our write; now it can be seen.
             for claim in claims:
@@ -117,7 +117,7 @@ class SqlInstances:
             return version
 
         try:
-            version = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
+            version = await self._database.write(work, audited=_is_audited(change))
         except sa.exc.IntegrityError as error:
             if claim is None and change.heir is None:
                 raise

@@ -174,7 +174,7 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
         connection.execute(_INSERT_LABELS, rows)
     _write_rest(connection, change, now)
-    job_store.insert_new_jobs(connection, change.jobs, now)
+    job_store.insert_jobs(connection, change.jobs, now)
 
 
 def update_instance(connection: sa.Connection, change: Change, token: str | None, now: datetime) -> int:

@@ -24,9 +24,7 @@ class FencedDatabase:
         # Nobody can take the duty over before a transaction that has looked is at its end.
         self._term = sa.select(duty.c.fence).where(duty.c.name == name).with_for_update(read=True)
 
-    async def write(
-        self, work: Callable[[sa.Connection], T], *, wakes_workers: bool = False, audited: bool = False
-    ) -> T:
+    async def write(self, work: Callable[[sa.Connection], T], *, audited: bool = False) -> T:
         """As `Database.write`; `LeadershipLost` if the duty has changed hands since our term began."""
         fence, generation = self._fencing_token(), self._database.history.generation
 
@@ -41,7 +39,7 @@ class FencedDatabase:
                 raise LeadershipLost(f"the duty {self._name} has passed to another replica")
             return work(connection)
 
-        return await self._database.write(under_lease, wakes_workers=wakes_workers, audited=audited)
+        return await self._database.write(under_lease, audited=audited)
 
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
         return await self._database.read(work)

@@ -332,10 +332,12 @@ def _record(
         rows = [_row(it) for it in part]
         tags += [row["tag"] for row in rows if row["tag"]]
         connection.execute(sa.insert(sighting), rows)
-    return _unsettle(connection, cloud_ids, tags)
+    return _unsettle(connection, cloud_ids, tags, record.started_at)
 
 
-def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
+def _unsettle(
+    connection: sa.Connection, cloud_ids: list[str], tags: list[str], now: datetime
+) -> tuple[Instance, ...]:
     """Mark every instance whose machine looks different now, so that a pass must look at it."""
     concerned: set[str] = set()
     for chunk in chunks(cloud_ids):
@@ -348,7 +350,7 @@ def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) 
     for chunk in chunks(sorted(concerned)):
         these = instance.c.id.in_(chunk)
         # A pass that looked before this list may be about to put its instance to rest: it must not.
-        job_store.mark_woken(connection, chunk)
+        job_store.mark_woken(connection, chunk, now)
         connection.execute(
             sa.update(instance)
             .where(these, instance.c.settled)

@@ -229,7 +229,6 @@ class SqlOrphans:
         try:
             await self._database.write(
                 work,
-                wakes_workers=any(it.change or it.account for it in entries),
                 audited=any(it.audit_record is not None for it in entries),
             )
         except sa.exc.IntegrityError as error:
@@ -257,7 +256,6 @@ class SqlOrphans:
         try:
             adopted = await self._database.write(
                 lambda c: _adopt(c, it, change, is_new, now),
-                wakes_workers=True,
                 audited=change.audit_record is not None,
             )
         except sa.exc.IntegrityError as error:

@@ -140,10 +140,7 @@ class SqlOutbox:
 
     async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
         now = self._clock.now()
-        has_woken, without_job = await self._database.write(lambda c: _record_try(c, update, now))
-        if has_woken:
-            self._database.on_commit_wake()
-        return without_job
+        return await self._database.write(lambda c: _record_try(c, update, now))
 
 
 def write_delivery(connection: sa.Connection, it: Delivery) -> None:
@@ -175,10 +172,8 @@ def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
     )
 
 
-def _record_try(
-    connection: sa.Connection, update: DeliveryUpdate, now: datetime
-) -> tuple[bool, Delivery | None]:
-    """Write it down; tell whether a job was woken by it, and which delivery has none to be woken."""
+def _record_try(connection: sa.Connection, update: DeliveryUpdate, now: datetime) -> Delivery | None:
+    """Write down how a try went. Return the next delivery if it has no job that can be woken."""
     write_delivery(connection, update.delivery)
     if update.finished_job is not None:
         if update.error is None:
@@ -189,12 +184,9 @@ def _record_try(
     if update.wakes:
         job_store.wake_or_insert_jobs(connection, update.wakes, now)
     following = _next_to_wake(connection, update, now)
-    if following is None:
-        return bool(update.wakes), None
-    if not job_store.wake_jobs(connection, [delivery_key(following.id)], now):
-        return bool(update.wakes), following
-    job_store.notify(connection, now)
-    return True, None
+    if following is None or job_store.wake_jobs(connection, [delivery_key(following.id)], now):
+        return None
+    return following
 
 
 def _next_to_wake(connection: sa.Connection, update: DeliveryUpdate, now: datetime) -> Delivery | None:
@@ -247,9 +239,8 @@ class SqlDeliveryLog:
                 if new.key not in woken:
                     write_delivery(connection, it)
                     job_store.insert_job(connection, new, now)
-            job_store.notify(connection, now)
 
-        await self._database.write(work, wakes_workers=True)
+        await self._database.write(work)
 
     async def prune(self, delivered_before: datetime, dead_before: datetime) -> int:
         limits = ((DeliveryState.DELIVERED, delivered_before), (DeliveryState.DEAD, dead_before))

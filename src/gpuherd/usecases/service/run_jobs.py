@@ -42,7 +42,6 @@ from gpuherd.ports.job_port import (
 from gpuherd.ports.telemetry_port import Meter, NullMeter, Tracer
 from gpuherd.ports.webhook_port import Outbox
 from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
-from gpuherd.usecases.service.leader_election import StoreHistory
 from gpuherd.usecases.service.make_jobs import (
     CHECK_HEALTH,
     RECONCILE_KINDS,
@@ -143,15 +142,6 @@ SWEEP_BATCH = 500
 JOBS_RETENTION = timedelta(hours=24)
 
 
-# To find a job that the queue has lost, all unfinished ones are read: not for every sweep.
-STRANDED_LOOK_S = 300.0
-
-
-# For so long after a loss of the store each sweep does: what was under way then may have taken a row of the
-# queue with it that belongs to another job by now.
-STRANDED_AFTER_LOSS = timedelta(minutes=2)
-
-
 @dataclass
 class Sweep:
     """Runs at start and every few seconds."""
@@ -159,43 +149,26 @@ class Sweep:
     book: Jobs
     job_factory: JobFactory
     clock: Clock
-    history: StoreHistory
     _clock_steps: ClockStepDetector = field(init=False)
-    _stranded_looked_at_s: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._clock_steps = ClockStepDetector(self.clock)
 
     async def __call__(self) -> int:
-        """Return how many jobs were missing."""
+        """Return how many jobs were missing or overdue."""
         step = self._clock_steps.detect_step()
         if step < timedelta(0):
             await self._wake_reconcile_jobs()
         if step:
             await self._turn_to_ends()
-        stranded = await self._requeue_stranded() if self._is_stranded_look_due() else 0
+        overdue = await self.book.deliver_overdue(SWEEP_BATCH)
         left = await self.book.unscheduled(SWEEP_BATCH)
         jobs = [self.job_factory.reconcile_job(it) for it in left.instances]
         jobs += [self.job_factory.delivery_job(it) for it in left.deliveries]
-        if not jobs and not stranded:
-            return 0
-        enqueued = await self.book.enqueue(jobs)
-        if enqueued < len(jobs):
-            # Some have an unfinished job after all, though none in the queue: it has lost them.
-            stranded += await self._requeue_stranded()
-        missing = stranded + enqueued
-        log.info("sweep.requeued", jobs=missing)
+        missing = overdue + (await self.book.enqueue(jobs) if jobs else 0)
+        if missing:
+            log.info("sweep.requeued", jobs=missing)
         return missing
-
-    def _is_stranded_look_due(self) -> bool:
-        if self.history.is_recent(STRANDED_AFTER_LOSS):
-            return True
-        looked_at_s = self._stranded_looked_at_s
-        return looked_at_s is None or self.clock.monotonic() - looked_at_s >= STRANDED_LOOK_S
-
-    async def _requeue_stranded(self) -> int:
-        self._stranded_looked_at_s = self.clock.monotonic()
-        return await self.book.requeue_stranded(SWEEP_BATCH)
 
     async def _wake_reconcile_jobs(self) -> None:
         """The clock was set back, so whoever waits would wait for that much longer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -28,7 +27,7 @@ from gpuherd.usecases.money import meter_costs
 from gpuherd.usecases.money.meter_costs import PrepareMetering
 from tests.support.builders import a_list, a_machine, a_sighting
 from tests.support.fake_clock import START, FakeClock
-from tests.support.sql.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import sqlalchemy_url
 
 DAY = timedelta(days=1)
 PRICES = Tariff({("spot", "p", "c"): Decimal(1)})
@@ -43,7 +42,6 @@ def unmetered(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
     url = f"sqlite:///{path}"
     if request.param == "postgres":
         libpq_url = request.getfixturevalue("postgres_url")
-        asyncio.run(install_queue(libpq_url))
         url = sqlalchemy_url(libpq_url)
     with closing(Database(url)) as database:
         migrate(database)

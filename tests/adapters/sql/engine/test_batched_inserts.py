@@ -17,9 +17,7 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.group_commit import run_batch
 from gpuherd.adapters.sql.prepared_statements import PreparedInsert
 from gpuherd.adapters.sql.rental_tables import event, instance
-from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.service_tables import job
-from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.instance_writes import add_instance
 from gpuherd.ports.instance_port import Change
 from tests.support.builders import a_reconcile_job, an_instance, instance_id
@@ -81,7 +79,7 @@ async def test_one_that_breaks_a_rule_takes_no_other_with_it(database: Database)
     def adding(n: int) -> Any:
         return lambda c: INSERT.defer(c, {"id": n, "word": "x"})
 
-    outcomes = run_batch(database._transactions, [adding(1), adding(2), adding(1), adding(3)])
+    outcomes, _ = run_batch(database._transactions, [adding(1), adding(2), adding(1), adding(3)])
     assert [type(problem) for _, problem in outcomes] == [type(None), type(None), IntegrityError, type(None)]
     assert [row.id for row in await rows(database, tally)] == [1, 2, 3]
 
@@ -102,32 +100,11 @@ def launching(n: int) -> Any:
     return lambda c: add_instance(c, change, START)
 
 
-async def test_many_new_instances_go_in_with_a_handful_of_statements(database: Database) -> None:
-    seen = statements(database)
-    outcomes = run_batch(database._transactions, [launching(n) for n in range(1, 65)])
-    assert all(problem is None for _, problem in outcomes)
-    assert len(await rows(database, instance)) == len(await rows(database, job)) == 64
-    assert len(seen) < 10
-
-
-async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(database: Database) -> None:
-    def others(n: int) -> Any:
-        return lambda c: job_store.insert_jobs(c, [a_reconcile_job(n, name=f"-{n}")], START)
-
-    works = [launching(1), launching(2), others(50), launching(3), others(51), others(52), launching(4)]
-    for _ in range(2):
-        assert all(problem is None for _, problem in run_batch(database._transactions, works[:]))
-        works = [launching(n) for n in (11, 12)]
-    queued = {row.id: row.payload.decode() for row in await rows(database, queue)}
-    assert {row.queue_id: row.id for row in await rows(database, job)} == queued
-    assert len(queued) == 9
-
-
 async def test_an_instance_whose_name_for_ever_is_taken_is_refused_alone(database: Database) -> None:
     twice = replace(an_instance(2), name="twice")
     again = Change(twice, jobs=(a_reconcile_job(7),))
     works = [launching(1), launching(2), lambda c: add_instance(c, again, START), launching(3)]
-    outcomes = run_batch(database._transactions, works)
+    outcomes, _ = run_batch(database._transactions, works)
     assert [problem is None for _, problem in outcomes] == [True, True, False, True]
     assert [row.id for row in await rows(database, instance)] == [instance_id(n) for n in (1, 2, 3)]
     assert len(await rows(database, job)) == 3
@@ -135,5 +112,5 @@ async def test_an_instance_whose_name_for_ever_is_taken_is_refused_alone(databas
 
 async def test_callers_at_once_get_what_callers_one_by_one_would(database: Database) -> None:
     await asyncio.gather(*(database.write(launching(n)) for n in range(1, 200)))
-    assert len(await rows(database, instance)) == len(await rows(database, queue)) == 199
+    assert len(await rows(database, instance)) == len(await rows(database, job)) == 199
     assert await rows(database, event) == []

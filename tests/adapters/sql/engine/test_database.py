@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.group_commit import BATCH_MAX
+from gpuherd.adapters.sql.group_commit import BATCH_MAX, note_due_job
 from gpuherd.domain.errors import Conflict, StoreUnavailable
+from gpuherd.domain.job import Priority
+from gpuherd.ports.job_port import DueJob
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, count, held_writer, note, texts, writing
+from tests.support.fake_clock import START
 
 reply = sa.table("reply", sa.column("to_text"))
 
@@ -156,9 +160,9 @@ class TestCancelledCallers:
 
     async def test_the_bell_rings_for_them_too(self, database: Database) -> None:
         rung = asyncio.Event()
-        database.on_commit_wake = rung.set
+        database.deliver_jobs = lambda _: rung.set()
         async with held_writer(database):
-            waiting = asyncio.create_task(database.write(writing("a job"), wakes_workers=True))
+            waiting = asyncio.create_task(database.write(due_after(writing("a job"))))
             await asyncio.sleep(0)
             waiting.cancel()
         async with asyncio.timeout(PATIENCE_S):
@@ -166,21 +170,31 @@ class TestCancelledCallers:
         assert "a job" in await texts(database)
 
 
+def due_after(work: Callable[[sa.Connection], Any]) -> Callable[[sa.Connection], Any]:
+    """Return work that makes a job due as well."""
+
+    def with_job(connection: sa.Connection) -> Any:
+        note_due_job(connection, DueJob("job_1", "turn", Priority.NORMAL, START))
+        return work(connection)
+
+    return with_job
+
+
 class TestBell:
     async def test_it_rings_after_the_commit_and_only_when_asked(self, database: Database) -> None:
         seen: list[int] = []
         commits = count(database, "commit")
-        database.on_commit_wake = lambda: seen.append(len(commits))
+        database.deliver_jobs = lambda _: seen.append(len(commits))
         await database.write(writing("quiet"))
         assert seen == []
-        await database.write(writing("loud"), wakes_workers=True)
+        await database.write(due_after(writing("loud")))
         assert seen == [2]
 
     async def test_it_is_silent_when_nothing_was_written(self, database: Database) -> None:
         seen: list[int] = []
-        database.on_commit_wake = lambda: seen.append(1)
+        database.deliver_jobs = lambda _: seen.append(1)
         with pytest.raises(ValueError, match="no"):
-            await database.write(raising(ValueError("no")), wakes_workers=True)
+            await database.write(due_after(raising(ValueError("no"))))
         assert seen == []
 
 

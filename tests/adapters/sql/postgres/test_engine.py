@@ -14,16 +14,13 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts, without_timeouts
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.postgres_connection import connection_arguments
+from gpuherd.adapters.sql.postgres_connection import connection_arguments, make_async_pool
 from gpuherd.adapters.sql.schema_migration import MIGRATION_LOCK, migrate
 from gpuherd.adapters.sql.sql_types import breaks_connection, is_transient
-from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
-from tests.support.sql.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import sqlalchemy_url
 
 LIMITS = {
     "statement_timeout": "15s",
@@ -48,13 +45,15 @@ class TestLimits:
         assert await postgres.read(limits) == LIMITS
 
     async def test_they_hold_for_the_queue(self, postgres_url: str) -> None:
-        repository = await PostgresRepository.open(postgres_url, SystemClock())
+        pool = make_async_pool(sqlalchemy_url(postgres_url), 2)
+        await pool.open()
         try:
-            for name, value in LIMITS.items():
-                (row,) = await repository.driver.fetch(f"SHOW {name}")
-                assert row[name] == value
+            async with pool.connection() as connection:
+                for name, value in LIMITS.items():
+                    row = await (await connection.execute(f"SHOW {name}")).fetchone()
+                    assert row == (value,)
         finally:
-            await repository.close()
+            await pool.close()
 
     async def test_a_commit_is_kept_whatever_the_server_was_told(self, postgres_url: str) -> None:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -93,7 +92,6 @@ class TestLimits:
                 await database.write(lambda c: c.exec_driver_sql("SELECT pg_sleep(5)").close())
 
     async def test_nor_one_that_waits_for_another_replicas(self, postgres_url: str) -> None:
-        await install_queue(postgres_url)
         url = with_options(postgres_url, "-c lock_timeout=50")
         with (
             closing(Database(url)) as database,
@@ -119,14 +117,6 @@ def test_commits_are_sure_unless_the_url_itself_wants_it_otherwise() -> None:
     assert "-c synchronous_commit=on" in connection_arguments("postgresql+psycopg://host/db")["options"]
     theirs = "postgresql+psycopg://host/db?options=-c%20synchronous_commit%3Dremote_apply"
     assert "synchronous_commit=on" not in connection_arguments(theirs)["options"]
-
-
-def test_the_queue_lets_the_url_go_before_but_not_in_a_change_of_the_schema() -> None:
-    arguments = asyncpg_arguments("postgresql://host/db?options=-c%20lock_timeout%3D1&application_name=me")
-    ours = set(with_timeouts(arguments)["server_settings"])
-    assert ours == {*LIMITS, "synchronous_commit"} - {"lock_timeout", "application_name"}
-    lifted = without_timeouts(arguments)["server_settings"]
-    assert lifted == dict.fromkeys(set(LIMITS) - {"application_name"}, "0")
 
 
 @pytest.mark.postgres

@@ -9,25 +9,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
 
-import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import ChangeListener, record_change
 from gpuherd.adapters.sql.postgres_connection import (
     Backoff,
     CommitOutcome,
     TransactionId,
+    connect_async,
     query_outcome,
     transaction_id_of,
 )
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
-from tests.adapters.queue.engine_harness import done, running_engine
-from tests.adapters.queue.queue_backends import PostgresBackend, postgres_backend
 from tests.adapters.sql.conftest import make_tables
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, texts, writing
 from tests.adapters.sql.postgres.restarts import FAST, IMMEDIATE, OwnServer, own_server
@@ -205,7 +202,7 @@ class Ear:
 @asynccontextmanager
 async def listening(url: str) -> AsyncIterator[Ear]:
     ear = Ear()
-    connect = partial(asyncpg.connect, **asyncpg_arguments(url))
+    connect = partial(connect_async, url.replace("postgresql://", "postgresql+psycopg://"))
     listener = ChangeListener(connect, "me", ear.changed, ear.all_changed, SystemClock(), random.Random(1))
     listener.start()
     try:
@@ -229,34 +226,3 @@ async def test_the_listener_hears_again(server: OwnServer, postgres: Database, u
         await until(lambda: ear.everything == 3)
         await postgres.write(lambda c: record_change(c, "inst_1"))
         await until(lambda: ear.ids == ["inst_1"])
-
-
-@pytest.fixture
-async def backend(url: str) -> AsyncIterator[PostgresBackend]:
-    async with postgres_backend(url) as backend:
-        # The engine's pauses are real ones: the server's are too.
-        vars(backend)["clock"] = SystemClock()
-        yield backend
-
-
-@MODES
-async def test_the_engine_takes_jobs_again(server: OwnServer, backend: PostgresBackend, mode: str) -> None:
-    async with running_engine(backend, done) as shop:
-        await backend.enqueue("turn", "before")
-        await shop.ran("before")
-        await asyncio.to_thread(server.restart, mode)
-        await backend.enqueue("turn", "after")
-        await shop.ran("after")
-        await shop.empty()
-        assert shop.runs["after"] == 1
-        # That a job has ended is committed without waiting for the disk: a server that crashes may forget it.
-        assert 1 <= shop.runs["before"] <= (2 if mode == IMMEDIATE else 1)
-
-
-@MODES
-async def test_the_pool_of_the_queue_works_again(
-    server: OwnServer, backend: PostgresBackend, mode: str
-) -> None:
-    for _ in range(2):
-        assert await backend.repository.queue_size() == []
-        await asyncio.to_thread(server.restart, mode)

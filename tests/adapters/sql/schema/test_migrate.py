@@ -19,25 +19,22 @@ from alembic.migration import MigrationContext
 
 from gpuherd.adapters.sql import rental_tables
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.adapters.sql.schema_migration import MIGRATION_LOCK, migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
-from tests.support.sql.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import sqlalchemy_url
 
 OURS = set(rental_tables.metadata.tables)
-QUEUE = set(queue_table.queue_metadata.tables)
 VERSION = "alembic_version"
 NOBODY = 65534
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def empty(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
-    """A database without a single table, but for PGQueuer's own."""
+    """A database without a single table."""
     url = f"sqlite:///{path}"
     if request.param == "postgres":
         libpq_url = request.getfixturevalue("postgres_url")
-        asyncio.run(install_queue(libpq_url))
         url = sqlalchemy_url(libpq_url)
     with closing(Database(url)) as database:
         yield database
@@ -101,7 +98,7 @@ class TestFresh:
     def test_a_fresh_database_gets_all_tables(self, empty: Database) -> None:
         assert not tables(empty) & OURS
         migrate(empty)
-        assert tables(empty) >= OURS | QUEUE | {VERSION}
+        assert tables(empty) >= OURS | {VERSION}
 
     def test_the_tables_are_those_that_the_schema_describes(self, empty: Database) -> None:
         migrate(empty)
@@ -115,19 +112,6 @@ class TestFresh:
         found, described = indexes(empty, "public"), described_indexes(empty)
         assert {name: found.get(name) for name in described} == described
         assert "'unknown'" in described["one_open_attempt"]
-
-    def test_the_queue_on_sqlite_is_the_one_that_the_schema_describes(self, path: Path) -> None:
-        columns = "PRAGMA table_info(pgqueuer)"
-        with (
-            closing(Database(f"sqlite:///{path}")) as migrated,
-            closing(Database(f"sqlite:///{path}.described")) as described,
-        ):
-            migrate(migrated)
-            described.migrate_with(queue_table.queue_metadata.create_all)
-            for database in (migrated, described):
-                assert tables(database) >= QUEUE
-            assert query(migrated, columns) == query(described, columns)
-            assert indexes(described).items() <= indexes(migrated).items()
 
     def test_the_last_migration_is_the_one_that_a_start_looks_for(self, empty: Database) -> None:
         migrate(empty)

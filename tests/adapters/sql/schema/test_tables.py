@@ -13,7 +13,7 @@ import pytest
 from tests.support.sql.databases import migrate_file
 
 # Made by others, or for the queue, which has a description of its own.
-NOT_OURS = {"alembic_version", "pgqueuer", "sqlite_sequence"}
+NOT_OURS = {"alembic_version", "sqlite_sequence"}
 # Each way to come by all tables; the last is how an installation is copied.
 WAYS = {
     "the schema": "from gpuherd.adapters.sql.rental_tables import metadata; print(*metadata.tables)",

@@ -12,6 +12,7 @@ from gpuherd.domain.cloud.orphan import OrphanOrder
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.rent_attempt import Attempt
+from gpuherd.domain.job import JobStatus
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.instance_port import Change, LeasedInstance
 from tests.support.memory.instances.writes import take_over_cloud_id, update_instance
@@ -43,8 +44,8 @@ class MemoryInstanceLeases:
                 return None
             tables.put(tables.instances, instance_id, InstanceRow(row.instance, token, now + LEASE_TERM))
             job = tables.jobs.get(job_id or "")
-            if job is not None and job.woken:
-                tables.put(tables.jobs, job.new.id, replace(job, woken=False))
+            if job is not None and job.state is JobStatus.PROCESSING and job.due_at is not None:
+                tables.put(tables.jobs, job.new.id, replace(job, due_at=None))
         return self._look(row.instance, token)
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:

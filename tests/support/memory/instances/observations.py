@@ -58,7 +58,7 @@ class MemoryObservations:
                 tables.drop(tables.observations, cloud_id)
             for row in rows:
                 tables.insert(tables.observations, row.sighting.machine.cloud_id, row)
-            concerned = _unsettle(tables, rows) if rows else ()
+            concerned = _unsettle(tables, rows, record.started_at) if rows else ()
             charged = [] if metering is None else keep_meters(tables, metering, changed)
         self._announce([*dict.fromkeys((*(it.id for it in concerned), *charged))])
         return concerned
@@ -130,7 +130,7 @@ def sighting_row(it: ObservedMachine) -> SightingRow:
     return SightingRow(it, machine_tag(it.machine), None if owner is None else ID_PREFIX + owner.instance_key)
 
 
-def _unsettle(tables: Tables, rows: Sequence[SightingRow]) -> tuple[Instance, ...]:
+def _unsettle(tables: Tables, rows: Sequence[SightingRow], now: datetime) -> tuple[Instance, ...]:
     """Mark every instance whose machine looks different now, so that a turn must look at it."""
     concerned = set()
     for row in rows:
@@ -138,7 +138,7 @@ def _unsettle(tables: Tables, rows: Sequence[SightingRow]) -> tuple[Instance, ..
             concerned.add(instance_id)
         if row.tag is not None and (attempt := tables.tags.get(row.tag)) is not None:
             concerned.add(attempt[0])
-    job_rows.mark_woken(tables, concerned)
+    job_rows.mark_woken(tables, concerned, now)
     found = []
     for instance_id in sorted(concerned):
         known = tables.instances[instance_id]

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from gpuherd.adapters.stores.job_store import QUARANTINE
+from gpuherd.adapters.stores.job_store import OVERDUE, PASS_MAX, QUARANTINE, TAKES_MAX
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.instance_state import due_at
 from gpuherd.domain.job import Job, JobStatus, NewJob
 from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.job_port import (
-    JobPage,
-    JobQuery,
-    JobStats,
-    UnscheduledWork,
-)
+from gpuherd.ports.job_port import DueJob, JobPage, JobQuery, JobStats, UnscheduledWork
 from tests.support.memory.jobs import job_rows
-from tests.support.memory.tables import COMPLETED, FAILED, LIVE, PICKED, QUEUED, JobRow, Tables
+from tests.support.memory.tables import JobRow, Tables
 
 
 class MemoryJobs:
@@ -34,24 +29,24 @@ class MemoryJobs:
     async def get(self, job_id: str) -> Job:
         if job_id not in self._tables.jobs:
             raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
-        return self._shown(self._tables.jobs[job_id])
+        return _job(self._tables.jobs[job_id])
 
     async def page(self, query: JobQuery) -> JobPage:
         newest_first = (self._tables.jobs[job_id] for job_id in sorted(self._tables.jobs, reverse=True))
         owned = (row for row in newest_first if self._is_of(row, query.owner))
-        matching = [job for row in owned if _matches(job := self._shown(row), query)]
+        matching = [job for row in owned if _matches(job := _job(row), query)]
         after = [it for it in matching if query.cursor is None or it.id < query.cursor]
         shown = tuple(after[: query.limit])
         more = len(after) > query.limit
         return JobPage(shown, len(matching), shown[-1].id if more else None)
 
     async def stats(self, owner: str | None = None) -> JobStats:
-        jobs = [self._shown(row) for row in self._tables.jobs.values() if self._is_of(row, owner)]
+        jobs = [_job(row) for row in self._tables.jobs.values() if self._is_of(row, owner)]
         by_status = {**dict.fromkeys(JobStatus, 0), **Counter(it.status for it in jobs)}
         return JobStats(by_status, Counter(it.kind for it in jobs), await self.oldest_due_s())
 
     async def oldest_due_s(self) -> float:
-        due = [row.execute_after for row in self._tables.queue.values() if row.status == QUEUED]
+        due = [row.due_at for row in self._tables.jobs.values() if row.is_waiting and row.due_at]
         return max(0.0, (self._clock.now() - min(due)).total_seconds()) if due else 0.0
 
     def _is_of(self, row: JobRow, owner: str | None) -> bool:
@@ -59,13 +54,61 @@ class MemoryJobs:
         return owner is None or (instance is not None and instance.instance.owner == owner)
 
     async def mark_started(self, job_id: str) -> Job | None:
-        row = self._tables.jobs.get(job_id)
-        if row is None or row.state != LIVE:
+        row, now = self._tables.jobs.get(job_id), self._clock.now()
+        if row is None or not row.is_waiting or row.due_at is None or row.due_at > now:
             return None
-        begun = replace(row, processed_at=self._clock.now(), woken=False)
+        begun = replace(row, state=JobStatus.PROCESSING, processed_at=now, due_at=None, takes=row.takes + 1)
         with self._tables as tables:
             tables.put(tables.jobs, job_id, begun)
-        return _job(begun, JobStatus.PROCESSING)
+            if begun.takes > TAKES_MAX:
+                words = f"{TAKES_MAX} processes in a row ended in the middle of this job"
+                job_rows.finish_job(tables, job_id, now, JobStatus.FAILED, words)
+                return None
+        return _job(begun)
+
+    async def snooze(self, job_id: str, delay: timedelta) -> None:
+        row, after = self._tables.jobs.get(job_id), self._clock.now() + delay
+        if row is not None and row.is_live:
+            waiting = replace(row, state=JobStatus.PENDING, takes=0, due_at=min(row.due_at or after, after))
+            with self._tables as tables:
+                tables.put(tables.jobs, job_id, waiting)
+
+    async def take_over(self, job_ids: Sequence[str] | None = None) -> int:
+        return self.put_back(lambda row: job_ids is None or row.new.id in job_ids)
+
+    async def deliver_overdue(self, limit: int) -> int:
+        now = self._clock.now()
+        overdue = [it for it in self._waiting() if it.due_at is not None and it.due_at < now - OVERDUE][
+            :limit
+        ]
+        if overdue:
+            self._tables.on_commit_wake()
+        lost = now - PASS_MAX
+        return len(overdue) + self.put_back(
+            lambda row: row.processed_at is not None and row.processed_at < lost
+        )
+
+    async def due(self, limits: Mapping[tuple[str, ...], int]) -> tuple[list[DueJob], datetime | None]:
+        now, found = self._clock.now(), list[DueJob]()
+        for kinds, limit in limits.items():
+            waiting = [row for row in self._waiting() if row.new.kind in kinds and row.due_at]
+            due = [row for row in waiting if row.due_at and row.due_at <= now]
+            due.sort(key=lambda row: (-row.new.priority, row.new.id))
+            found += [DueJob(it.new.id, it.new.kind, it.new.priority, it.due_at or now) for it in due[:limit]]
+        kinds_wanted = {kind for kinds in limits for kind in kinds}
+        later = [it.due_at for it in self._waiting() if it.new.kind in kinds_wanted and it.due_at]
+        return found, min((at for at in later if at > now), default=None)
+
+    def _waiting(self) -> list[JobRow]:
+        return [row for row in self._tables.jobs.values() if row.is_waiting]
+
+    def put_back(self, which: Callable[[JobRow], bool]) -> int:
+        running = [it for it in self._tables.jobs.values() if it.state is JobStatus.PROCESSING and which(it)]
+        with self._tables as tables:
+            for row in running:
+                waiting = replace(row, state=JobStatus.PENDING, due_at=self._clock.now())
+                tables.put(tables.jobs, row.new.id, waiting)
+        return len(running)
 
     async def mark_finished(self, job_id: str) -> None:
         with self._tables as tables:
@@ -76,10 +119,9 @@ class MemoryJobs:
         counted = replace(row, attempts=row.attempts + 1, error=error)
         with self._tables as tables:
             tables.put(tables.jobs, job_id, counted)
-            if counted.state == LIVE and counted.attempts >= counted.new.max_attempts:
-                job_rows.finish_job(tables, job_id, self._clock.now(), FAILED, error)
-                return _job(tables.jobs[job_id], JobStatus.FAILED)
-        return _job(counted, JobStatus.PENDING)
+            if counted.is_live and counted.attempts >= counted.new.max_attempts:
+                job_rows.finish_job(tables, job_id, self._clock.now(), JobStatus.FAILED, error)
+        return _job(self._tables.jobs[job_id])
 
     async def mark_failed(self, job_id: str, error: str) -> None:
         with self._tables as tables:
@@ -120,10 +162,6 @@ class MemoryJobs:
         ]
         return UnscheduledWork(tuple(instances[:limit]), tuple(deliveries[:limit]))
 
-    async def requeue_stranded(self, limit: int) -> int:
-        # Both are written together here, and nothing is ever lost.
-        return 0
-
     async def prune(self, before: datetime) -> int:
         with self._tables as tables:
             old = [
@@ -136,26 +174,17 @@ class MemoryJobs:
         return len(old)
 
     def _has_job(self, key: str) -> bool:
-        job_id = self._tables.live_jobs.get(key)
-        return job_id is not None and self._tables.jobs[job_id].queue_id in self._tables.queue
+        return key in self._tables.live_jobs
 
     def _is_quarantined(self, instance_id: str, since: datetime) -> bool:
         return any(
-            row.state == FAILED
+            row.state is JobStatus.FAILED
             and row.completed_at is not None
             and row.completed_at > since
             and row.new.instance_id == instance_id
             and row.new.key.startswith("turn:")
             for row in self._tables.jobs.values()
         )
-
-    def _shown(self, row: JobRow) -> Job:
-        waiting = self._tables.queue.get(row.queue_id)
-        if row.state != LIVE:
-            return _job(row, JobStatus.COMPLETED if row.state == COMPLETED else JobStatus.FAILED)
-        if waiting is not None and waiting.status == PICKED:
-            return _job(row, JobStatus.PROCESSING)
-        return _job(row, JobStatus.PENDING, waiting.execute_after if waiting else None)
 
 
 def _matches(job: Job, query: JobQuery) -> bool:
@@ -166,11 +195,11 @@ def _matches(job: Job, query: JobQuery) -> bool:
     )
 
 
-def _job(row: JobRow, status: JobStatus, next_retry_at: datetime | None = None) -> Job:
+def _job(row: JobRow) -> Job:
     return Job(
         id=row.new.id,
         kind=row.new.kind,
-        status=status,
+        status=row.state,
         priority=row.new.priority,
         attempts=row.attempts,
         max_attempts=row.new.max_attempts,
@@ -179,7 +208,7 @@ def _job(row: JobRow, status: JobStatus, next_retry_at: datetime | None = None) 
         payload=row.new.payload,
         processed_at=row.processed_at,
         completed_at=row.completed_at,
-        next_retry_at=next_retry_at,
+        next_retry_at=row.due_at if row.is_waiting else None,
         error=row.error,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.service_tables import job
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.instance.health import EndpointHealth, HealthCategory, HealthCheck
 from gpuherd.domain.instance.instance import Instance, Status
@@ -144,10 +144,6 @@ async def test_a_round_that_died_with_its_process_is_run_again(
     (instance,) = await beside.launch_hanging(1)
     for task in beside.rounds.values():
         task.cancel()
-    # The engine takes an abandoned job over; here its row falls due again.
-    beside.database.write_now(
-        lambda c: c.execute(sa.update(queue).values(execute_after=clock.now())).rowcount
-    )
     after = Herd(tmp_path / "beside.db", world, clock, seed=2)
     assert (await after.settle(instance)).status is Status.READY
     after.close()
@@ -157,9 +153,7 @@ async def test_a_health_job_that_was_lost_is_made_again(herd: Herd, clock: FakeC
     herd.prober.is_up = lambda _: False
     instance = await herd.launch(health_check=HealthCheck(max_wait_ms=1_800_000))
     await herd.run_for(BOOT)
-    herd.database.write_now(
-        lambda c: c.execute(sa.delete(queue).where(queue.c.entrypoint == CHECK_HEALTH)).rowcount
-    )
+    herd.database.write_now(lambda c: c.execute(sa.delete(job).where(job.c.kind == CHECK_HEALTH)).rowcount)
     herd.prober.is_up = lambda _: True
     assert (await herd.settle(instance, timedelta(minutes=1))).status is Status.READY
 

@@ -1,4 +1,4 @@
-"""The schema as the tables describe it, and triggers that keep the audit log as it is.
+"""The tables as they are described, triggers that keep the audit log as it is, and Procrastinate's tables.
 
 Nothing was released yet, so this is the only migration, and it follows the tables. The first release
 freezes it: from then on each change is a migration of its own.
@@ -7,9 +7,9 @@ freezes it: from then on each change is a migration of its own.
 from __future__ import annotations
 
 from alembic import op
+from procrastinate.schema import SchemaManager
 
 from gpuherd.adapters.sql.rental_tables import metadata
-from gpuherd.adapters.sql.schema.queue_table import queue_metadata
 
 revision = "0001"
 down_revision = None
@@ -53,8 +53,8 @@ def upgrade() -> None:
     is_sqlite = connection.dialect.name == "sqlite"
     # Without a look at what is there: a table of somebody else with one of our names must fail.
     metadata.create_all(connection, checkfirst=False)
-    if is_sqlite:
-        # On PostgreSQL the queue makes its own table.
-        queue_metadata.create_all(connection, checkfirst=False)
+    if not is_sqlite:
+        # With the driver itself, which takes several statements at once.
+        connection.connection.cursor().execute(SchemaManager.get_schema())
     for statement in SQLITE if is_sqlite else POSTGRES:
         op.execute(statement)
