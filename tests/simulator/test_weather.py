@@ -113,17 +113,6 @@ async def test_the_weather_is_kept_with_the_world(world: World, clock: FakeClock
     assert [it.due for it in sorted(twin.timeline.events)] == [it.due for it in sorted(world.timeline.events)]
 
 
-async def test_a_world_kept_by_an_earlier_version_is_read(world: World, clock: FakeClock) -> None:
-    machine = await a_running_machine(world, clock)
-    data = json.loads(json.dumps(world.dump()))
-    for name in ("prices", "first_prices", "withheld", "weather", "volumes", "uses", "deposit"):
-        del data[name]
-    for each in data["machines"]:
-        each["price"] = each.pop("prices")[0][1]
-        del each["disks"]
-    assert World.load(data, clock, Random(1)).machines[machine.id].price == 35_000
-
-
 async def test_weather_that_makes_no_sense_is_refused(novita: Client) -> None:
     status, body = await novita.control("POST", "/weather", {"rain": 1})
     assert status == 400
