@@ -6,10 +6,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from random import Random
 from types import MappingProxyType
+from typing import Annotated, ClassVar
 
-from gpuherd.simulator.simulated_request import CreateRequest, Fields
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from gpuherd.simulator.simulated_request import CreateRequest
 
 LOG_LENGTH = 10_000
 
@@ -219,23 +223,25 @@ FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
 class Fault:
     """One fault: when and where it strikes, and its particulars (which of them count depends on the kind)."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     kind: FaultKind
-    count: int | None = None
-    probability: float = 1.0
-    after_s: float = 0.0
-    for_s: float | None = None
+    count: Annotated[int | None, Field(ge=1)] = None
+    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    after_s: Annotated[float, Field(alias="afterSeconds", ge=0)] = 0.0
+    for_s: Annotated[float | None, Field(alias="forSeconds", ge=0)] = None
     endpoints: tuple[ApiEndpoint, ...] = ()
     cluster: str = ""
     product: str = ""
-    name_contains: str = ""
-    status: int | None = None
+    name_contains: Annotated[str, Field(alias="nameContains")] = ""
+    status: Annotated[int | None, Field(ge=400, le=599)] = None
     reason: str = ""
     message: str = ""
-    seconds: float | None = None
-    notice_s: float | None = None
-    factor: float | None = None
+    seconds: Annotated[float | None, Field(ge=0)] = None
+    notice_s: Annotated[float | None, Field(alias="noticeSeconds", ge=0)] = None
+    factor: Annotated[float | None, Field(ge=0)] = None
     style: str = ""
-    retry_after: str = ""
+    retry_after: Annotated[str, Field(alias="retryAfter")] = ""
 
     def __post_init__(self) -> None:
         rules = FAULT_KIND_SPECS[self.kind]
@@ -321,66 +327,28 @@ class Faults:
         )
 
 
-_DAY_S = 86_400.0
-_FOREVER_S = 1000 * _DAY_S
-
-
-JSON_NAMES = {
-    "kind": "kind",
-    "count": "count",
-    "probability": "probability",
-    "after_s": "afterSeconds",
-    "for_s": "forSeconds",
-    "endpoints": "endpoints",
-    "cluster": "cluster",
-    "product": "product",
-    "name_contains": "nameContains",
-    "status": "status",
-    "reason": "reason",
-    "message": "message",
-    "seconds": "seconds",
-    "notice_s": "noticeSeconds",
-    "factor": "factor",
-    "style": "style",
-    "retry_after": "retryAfter",
-}
-
-
 def fault_to_json(fault: Fault) -> dict[str, object]:
     """Return what differs from a plain fault of its kind."""
-    plain = Fault(fault.kind)
-    values = {name: getattr(fault, name) for name in JSON_NAMES}
-    changed = {name: value for name, value in values.items() if value != getattr(plain, name)}
-    changed["kind"] = fault.kind.value
-    if fault.endpoints:
-        changed["endpoints"] = [endpoint.value for endpoint in fault.endpoints]
-    return {JSON_NAMES[name]: value for name, value in changed.items()}
-
-
-def fault_from_json(fields: Fields) -> Fault:
-    """Read one fault; a misspelt name would be a fault that never strikes, so unknown names are refused."""
-    if unknown := sorted(fields.names() - set(JSON_NAMES.values())):
-        raise ValueError(f"a fault has no {', '.join(map(repr, unknown))}")
-    probability = fields.number("probability", low=0, high=1)
-    return Fault(
-        kind=FaultKind(fields.one_of("kind", list(FaultKind), "")),
-        count=fields.whole("count", low=1, high=1_000_000) if fields.has("count") else None,
-        probability=1.0 if probability is None else probability,
-        after_s=fields.number("afterSeconds", low=0, high=_FOREVER_S) or 0.0,
-        for_s=fields.number("forSeconds", low=0, high=_FOREVER_S),
-        endpoints=tuple(_read_endpoint(name) for name in fields.texts("endpoints", most=len(ApiEndpoint))),
-        cluster=fields.text("cluster"),
-        product=fields.text("product"),
-        name_contains=fields.text("nameContains"),
-        status=fields.whole("status", low=400, high=599) if fields.has("status") else None,
-        reason=fields.text("reason"),
-        message=fields.text("message", longest=2000),
-        seconds=fields.number("seconds", low=0, high=_FOREVER_S),
-        notice_s=fields.number("noticeSeconds", low=0, high=_FOREVER_S),
-        factor=fields.number("factor", low=0, high=1_000_000),
-        style=fields.text("style"),
-        retry_after=fields.text("retryAfter"),
+    shown: dict[str, object] = _fault_json().dump_python(
+        fault, mode="json", by_alias=True, exclude_defaults=True
     )
+    return shown
+
+
+def fault_from_json(values: Mapping[str, object]) -> Fault:
+    """Read one fault; an unknown name is refused, because a misspelt one would never strike."""
+    try:
+        return _fault_json().validate_python(values)
+    except ValidationError as error:
+        problems = [(".".join(map(str, it["loc"])), it["msg"], it["input"]) for it in error.errors()]
+        raise ValueError(
+            "; ".join(f"{where!r}: {why}, not {got!r}" for where, why, got in problems)
+        ) from None
+
+
+@cache
+def _fault_json() -> TypeAdapter[Fault]:
+    return TypeAdapter(Fault)
 
 
 def kinds_to_json() -> dict[str, object]:
@@ -393,9 +361,3 @@ def kinds_to_json() -> dict[str, object]:
         }
         for kind, rules in FAULT_KIND_SPECS.items()
     }
-
-
-def _read_endpoint(name: str) -> ApiEndpoint:
-    if name not in list(ApiEndpoint):
-        raise ValueError(f"there is no endpoint {name!r}; there are {', '.join(ApiEndpoint)}")
-    return ApiEndpoint(name)

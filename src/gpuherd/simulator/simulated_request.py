@@ -77,11 +77,11 @@ class Fields:
     """A JSON object or a query whose values are checked one by one; names never asked for are ignored."""
 
     def __init__(self, values: Mapping[str, object], inside: str = "") -> None:
-        self._values = values
+        self.values = values
         self._inside = inside
 
     def text(self, name: str, *, shortest: int = 0, longest: int = 255) -> str:
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             value = ""
         if not isinstance(value, str):
@@ -103,7 +103,7 @@ class Fields:
         return value
 
     def whole(self, name: str, *, low: int, high: int, default: int | None = None) -> int:
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None or value == "":
             if default is None:
                 raise invalid(self._inside + name, "is required")
@@ -118,7 +118,7 @@ class Fields:
         return value
 
     def number(self, name: str, *, low: float, high: float) -> float | None:
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -128,7 +128,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -136,7 +136,7 @@ class Fields:
         return value
 
     def item(self, name: str) -> Fields:
-        value = self._values.get(name)
+        value = self.values.get(name)
         if not isinstance(value, Mapping):
             raise invalid(self._inside + name, "must be an object")
         return Fields(value, f"{self._inside}{name}.")
@@ -154,14 +154,14 @@ class Fields:
         return [by_index.text(str(index), shortest=1) for index in range(len(by_index.names()))]
 
     def has(self, name: str) -> bool:
-        return self._values.get(name) is not None
+        return self.values.get(name) is not None
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._values)
+        return frozenset(self.values)
 
     def _by_index(self, name: str, most: int) -> Fields:
         """Read a list as an object whose names are the places, so that an error can say which."""
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             value = ()
         if not isinstance(value, list | tuple):

@@ -251,7 +251,7 @@ async def add_faults(world: World, fields: Fields) -> Json:
     """Take one fault, or `{"faults": [...], "replace": true}`."""
     several = fields.has("faults")
     read = fields.items("faults", most=FAULTS_MAX) if several else [fields]
-    faults = [fault_from_json(each) for each in read]
+    faults = [fault_from_json(each.values) for each in read]
     if several and fields.flag("replace"):
         world.faults.replace(())
     world.faults.add(*faults)

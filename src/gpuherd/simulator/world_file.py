@@ -73,7 +73,7 @@ def dump_state(state: WorldState) -> dict[str, Any]:
         uses=state.uses.traces,
         deposit=None if state.deposit is None else str(state.deposit),
     )
-    dumped: dict[str, Any] = _saved_world().dump_python(saved, mode="json")
+    dumped: dict[str, Any] = _saved_world().dump_python(saved, mode="json", by_alias=True)
     return dumped
 
 
