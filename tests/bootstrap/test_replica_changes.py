@@ -83,7 +83,7 @@ async def test_who_signs_out_at_one_is_out_at_the_other_and_hears_no_more(
     postgres_url: str,  # noqa: F811
 ) -> None:
     async with two_replicas(tmp_path, postgres_url) as (here, there):
-        sessions, app = here.plane.keys.sessions, build_application(there.plane)
+        sessions, app = here.plane.services.sessions, build_application(there.plane)
         token = sessions.open(ADMIN_ID)
         mine = {"Cookie": f"{COOKIE}={token}"}
         async with asking(app, SESSION_STREAM, mine) as stream:

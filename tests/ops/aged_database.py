@@ -19,7 +19,7 @@ from gpuherd.adapters.sql.service_tables import is_live, job
 from gpuherd.adapters.sql.sql_types import Moment
 from gpuherd.domain.api_key import ADMIN, Scope
 from gpuherd.simulator.world import World
-from gpuherd.usecases.access.manage_keys import KeyRequest
+from gpuherd.usecases.access.manage_keys import KeyRequest, add_key
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import FileHerd
 
@@ -36,8 +36,7 @@ async def make_aged_database(path: Path) -> None:
         await herd.settle(await herd.launch(name, webhook_url=url))
     await herd.settle((await herd.stop("stopped")).instance)
     await herd.settle((await herd.delete("gone")).instance)
-    keys = herd.plane.keys
-    await keys.manage.add(KeyRequest((Scope.WRITE,), "ci"), ADMIN)
+    await add_key(herd.services, KeyRequest((Scope.WRITE,), "ci"), ADMIN)
     for n in range(3):
         await herd.launch(f"moving-{n}", webhook_url=HOOK)
     await herd.run_for(timedelta(seconds=3))

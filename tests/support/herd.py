@@ -65,7 +65,14 @@ from gpuherd.ports.webhook_port import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.world import World
 from gpuherd.usecases.access.manage_keys import IssuedKey
-from gpuherd.usecases.access.manage_secrets import Environments
+from gpuherd.usecases.access.manage_secrets import (
+    Environments,
+    put_secret,
+    read_secret,
+    read_secrets,
+    remove_secret,
+    rotate_secrets,
+)
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.instances.check_launch import RegionRules
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
@@ -367,7 +374,7 @@ class Herd:
             partial(list_leftovers, plane.services),
             partial(read_balance, plane.services),
         )
-        self.audit_page, self.account = plane.keys.audit.page, plane.account
+        self.audit_page, self.account = plane.services.stores.audit.page, plane.account
 
     def _name_orders(self, parts: Parts) -> None:
         plane, goal = parts.plane, parts.plane.change_goal
@@ -382,10 +389,16 @@ class Herd:
         )
         self.resume_creates, self.creates_blocked = plane.creates.resume, plane.creates.blocked
         self.confirm_vanished, self.confirm_account = plane.vanishing.confirm, plane.account.confirm
-        secrets, webhooks = plane.secrets, plane.webhooks
-        self.put_secret, self.get_secret = secrets.put, secrets.get
-        self.remove_secret, self.list_secrets = secrets.remove, secrets.list_of
-        self.rotate_secrets = plane.rotate_secrets
+        webhooks = plane.webhooks
+        self.put_secret, self.get_secret = (
+            partial(put_secret, plane.services),
+            partial(read_secret, plane.services),
+        )
+        self.remove_secret, self.list_secrets = (
+            partial(remove_secret, plane.services),
+            partial(read_secrets, plane.services),
+        )
+        self.rotate_secrets = partial(rotate_secrets, plane.services)
         endpoints, cache = webhooks.endpoints, parts.services.endpoint_cache
         self.add_endpoint, self.get_endpoint = endpoints.add, endpoints.get
         self.enable_endpoint, self.remove_endpoint = endpoints.enable, endpoints.remove
@@ -422,7 +435,7 @@ class Herd:
             partial(meter_volumes, parts.services),
             partial(meter_volumes_now, parts.services),
         )
-        self.refresh_keys = plane.keys.key_cache.refresh
+        self.refresh_keys = plane.services.key_cache.refresh
         self.reconcile_bill, self.compare_bill = (
             partial(reconcile_day, plane.services),
             partial(compare_day, plane.services),
@@ -481,7 +494,7 @@ class Herd:
 
     def limit_heirs(self, limits: Limits | None) -> None:
         """Let replacements be judged by these limits, or by those of their keys again."""
-        succession, cache = self._parts.advance.succession, self.plane.keys.key_cache
+        succession, cache = self._parts.advance.succession, self.plane.services.key_cache
         object.__setattr__(succession, "limits_of", cache.limits_of if limits is None else lambda _: limits)
 
     def tell_endpoints(self, *endpoints: WebhookEndpoint) -> None:

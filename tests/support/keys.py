@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuherd.domain.api_key import ADMIN, Limits, Scope
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.usecases.access.manage_keys import IssuedKey, KeyRequest
+from gpuherd.usecases.access.manage_keys import IssuedKey, KeyRequest, add_key
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -27,7 +27,7 @@ def key_id_in(key: str) -> str | None:
 async def make_key(plane: Plane, scope: str = "write", *, expires_at: Any = None, **limits: Any) -> IssuedKey:
     """Make a key as an admin would."""
     wanted = KeyRequest((Scope(scope),), f"a {scope} key", expires_at, Limits(**limits))
-    return await plane.keys.manage.add(wanted, ADMIN)
+    return await add_key(plane.services, wanted, ADMIN)
 
 
 def bearer(made: IssuedKey) -> dict[str, str]:

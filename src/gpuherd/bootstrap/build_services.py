@@ -15,7 +15,6 @@ from gpuherd.bootstrap.build_use_cases import (
     build_images,
     build_instances,
     build_key_secrets,
-    build_keys,
     build_metric_sources,
     build_observer,
     build_orphans,
@@ -28,8 +27,9 @@ from gpuherd.bootstrap.build_use_cases import (
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import EventServices, Plane
 from gpuherd.resilience.per_host_limit import HostGate
+from gpuherd.usecases.access.audit_requests import AuditTrail
 from gpuherd.usecases.access.manage_keys import ApiKeyCache
-from gpuherd.usecases.access.manage_secrets import Environments, ManageSecrets, RotateSecrets
+from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.manage_volumes import ListVolumes
@@ -140,6 +140,7 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         key_cache=key_cache,
+        audit_trail=AuditTrail(stores.audit, clock),
         sessions=Sessions(
             rules.admin_key, stores.ended_sessions, clock, outside.ids, rounds=rules.session_stretching_rounds
         ),
@@ -254,9 +255,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.jobs, stores.outbox),
-        keys=build_keys(services),
-        secrets=ManageSecrets(stores.secrets, services.sealer, clock),
-        rotate_secrets=RotateSecrets(stores.secrets, stores.instances, stores.audit, services.sealer, clock),
         clock=clock,
         ids=services.ids,
         meter=services.meter,

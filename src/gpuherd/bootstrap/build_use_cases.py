@@ -13,7 +13,6 @@ from gpuherd.adapters.prometheus_metrics import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
     ImageServices,
-    KeyServices,
     OrphanServices,
     PlanServices,
     PrewarmServices,
@@ -22,8 +21,7 @@ from gpuherd.entrypoints.use_case_access import (
 )
 from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.access.audit_requests import AnswerOnce, AuditTrail, ClaimRequest
-from gpuherd.usecases.access.manage_keys import ApiKeyCache, ManageKeys
+from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.cloud.collect_orphans import (
     CollectOrphans,
     ExecuteOrphanOrder,
@@ -100,21 +98,6 @@ from gpuherd.usecases.reconcile.watch_idleness import IdleBrake, LookAtUse, Watc
 from gpuherd.usecases.service.make_jobs import JobFactory
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.services import Rules, Services
-
-
-def build_keys(services: Services) -> KeyServices:
-    """Return everything about keys, ready to be asked."""
-    stores, clock = services.stores, services.clock
-    return KeyServices(
-        key_cache=services.key_cache,
-        manage=ManageKeys(
-            stores.keys, services.key_cache, clock, services.rng, services.ids, services.rules.webhook_keys
-        ),
-        audit=AuditTrail(stores.audit, clock),
-        claim_request=ClaimRequest(services.sealer),
-        answer_once=AnswerOnce(stores.claims),
-        sessions=services.sessions,
-    )
 
 
 def build_key_secrets(outside: Outside, rules: Rules, key_cache: ApiKeyCache) -> KeyWebhookSecrets:

@@ -227,14 +227,14 @@ async def build_service(
     parts = assemble(ports, _values(settings, keys, ids))
     # Before anything can happen that somebody wants to hear of.
     await parts.services.endpoint_cache.refresh()
-    await parts.plane.keys.key_cache.refresh()
+    await parts.services.key_cache.refresh()
     await parts.services.budget_cache.refresh()
     await parts.services.capacity_line.refresh()
     await parts.services.observer.begin()
     await reprice_disks(parts.services)
     for reload in (
         parts.services.endpoint_cache.refresh,
-        parts.plane.keys.key_cache.refresh,
+        parts.services.key_cache.refresh,
         parts.services.budget_cache.refresh,
         parts.services.capacity_line.refresh,
     ):
@@ -387,7 +387,7 @@ def _leader_housekeeping_loops(
 
 
 def _housekeeping_loops(plane: Plane, clock: Clock) -> list[Loop]:
-    flush, cleanup = plane.keys.key_cache.flush_last_used, plane.manage_caches.cleanup
+    flush, cleanup = plane.services.key_cache.flush_last_used, plane.manage_caches.cleanup
     return [
         Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, flush, clock, HOUSEKEEPING_DELAY_S),
         Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, cleanup, clock, HOUSEKEEPING_DELAY_S),
@@ -400,7 +400,7 @@ def _refresh_loops(stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loo
         return []
     return [
         Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.services.endpoint_cache.refresh, clock),
-        Loop("keys", KEY_REFRESH_INTERVAL_S, parts.plane.keys.key_cache.refresh, clock),
+        Loop("keys", KEY_REFRESH_INTERVAL_S, parts.services.key_cache.refresh, clock),
         Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.services.budget_cache.refresh, clock),
         Loop("line", LINE_REFRESH_INTERVAL_S, parts.services.capacity_line.refresh, clock),
     ]

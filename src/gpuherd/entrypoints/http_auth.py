@@ -358,7 +358,7 @@ def may_go_on(request: Request, session_interval: timedelta = SESSION_INTERVAL) 
 
     def may_read() -> bool:
         is_over = until is not None and plane.clock.now() >= until
-        return not is_over and plane.keys.key_cache.caller_by_key_id(key_id) is not None
+        return not is_over and plane.services.key_cache.caller_by_key_id(key_id) is not None
 
     return may_read
 
@@ -488,5 +488,5 @@ async def append_audit_record(
     request: Request, action: str, target: str, *, before: str = "", after: str = ""
 ) -> None:
     """Append the record; if that fails, the action is not done."""
-    audit = plane_of(request).keys.audit
-    await audit.append(acting_caller(request), action, target, before=before, after=after)
+    audit_trail = plane_of(request).services.audit_trail
+    await audit_trail.append(acting_caller(request), action, target, before=before, after=after)

@@ -18,10 +18,6 @@ from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
-from gpuherd.usecases.access.audit_requests import AnswerOnce, AuditTrail, ClaimRequest
-from gpuherd.usecases.access.manage_keys import ApiKeyCache, ManageKeys
-from gpuherd.usecases.access.manage_secrets import ManageSecrets, RotateSecrets
-from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
 from gpuherd.usecases.cloud.edit_templates import ManageRegistry, ManageTemplates
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
@@ -85,18 +81,6 @@ class OrphanServices:
     find: FindOrphan
     order: OrderOrphan
     adopt: AdoptOrphan
-
-
-@dataclass(frozen=True)
-class KeyServices:
-    """What the outside may ask about keys, about what was done with them, and about requests made twice."""
-
-    key_cache: ApiKeyCache
-    manage: ManageKeys
-    audit: AuditTrail
-    claim_request: ClaimRequest
-    answer_once: AnswerOnce
-    sessions: Sessions
 
 
 @dataclass(frozen=True)
@@ -188,9 +172,6 @@ class Plane:
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup
-    keys: KeyServices
-    secrets: ManageSecrets
-    rotate_secrets: RotateSecrets
     clock: Clock
     ids: Ids
     meter: Meter

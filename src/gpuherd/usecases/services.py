@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gpuherd.ports.telemetry_port import Meter, Tracer
     from gpuherd.ports.webhook_port import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
     from gpuherd.resilience.rate_limiter import RateLimiter
+    from gpuherd.usecases.access.audit_requests import AuditTrail
     from gpuherd.usecases.access.manage_keys import ApiKeyCache
     from gpuherd.usecases.access.manage_secrets import Environments
     from gpuherd.usecases.access.sign_in import Sessions
@@ -191,6 +192,7 @@ class Services:
     job_factory: JobFactory
     endpoint_cache: EndpointCache
     key_cache: ApiKeyCache
+    audit_trail: AuditTrail
     sessions: Sessions
     key_secrets: KeyWebhookSecrets
     budget_cache: BudgetCache

@@ -176,7 +176,7 @@ class TestForms:
     async def test_what_another_site_has_begun_is_refused(
         self, admin: Browser, plane: Plane, headers: dict[str, str]
     ) -> None:
-        session = plane.keys.sessions.verified(admin.client.cookies["gpuherd_session"])
+        session = plane.services.sessions.verified(admin.client.cookies["gpuherd_session"])
         assert session is not None
         data = {"form_token": session.form_token}
         assert (await admin.client.post("/logout", data=data, headers=headers)).status_code == 403

@@ -19,6 +19,7 @@ from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.ports.job_port import JobQuery
 from gpuherd.ports.webhook_port import DeliveryQuery, DeliveryResult
 from gpuherd.simulator.simulated_catalogue import TEAM_REGISTRY
+from gpuherd.usecases.access.manage_secrets import put_secret
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import HOSTILE, Browser, hostile_parts, once_of
 from tests.support.herd import Herd
@@ -79,7 +80,7 @@ class TestRenting:
         volume = herd.world.volumes.create("data", "us-ca-6", 50, herd.world.now())
         caller = Caller("admin", Scope.ADMIN)
         for shared in (True, False):
-            await plane.secrets.put("hf", Secret(CANARY), caller, shared=shared)
+            await put_secret(plane.services, "hf", Secret(CANARY), caller, shared=shared)
         form = await admin.text(f"/instances/new?mount.{volume.id}=/data")
         assert "50 GB in US-CA-06" in form and f'name="mount.{volume.id}"' in form
         assert 'value="/data"' in form and form.count('name="secret.hf"') == 1
@@ -306,27 +307,27 @@ class TestTheRest:
         made = await admin.send(
             "/keys", label="anna", scope="write", days="30", maxGpus="4", maxHourlyUsd="$2"
         )
-        (key,) = await plane.keys.manage.list_all()
+        (key,) = await plane.services.stores.keys.list_all()
         found = re.search(rf"ghk_{key.id}_[0-9A-Za-z]+", made.text)
         assert found is not None
         assert found[0] not in await admin.text("/keys")
         assert (key.limits.max_gpus, str(key.limits.max_hourly_usd)) == (4, "2")
         assert key.expires_at is not None
         await admin.send(f"/keys/{key.id}/revoke")
-        assert (await plane.keys.manage.get(key.id)).revoked_at is not None
+        assert (await plane.services.stores.keys.get(key.id)).revoked_at is not None
 
     async def test_the_webhook_secret_of_a_key_is_rotated_and_shown_once(
         self, admin: Browser, plane: Plane
     ) -> None:
         made = await admin.send("/keys", label="anna", scope="write")
-        (key,) = await plane.keys.manage.list_all()
+        (key,) = await plane.services.stores.keys.list_all()
         # Whoever had a key that leaked has its webhook secret too, and its instances go on.
         for generation in (2, 3):
             assert f"/keys/{key.id}/rotate" in await admin.text("/keys")
             page = (await admin.send(f"/keys/{key.id}/rotate")).text
             (shown,) = re.findall(r"<code>(whsec_[^<]+)</code>", page)
             assert shown not in made.text
-            found = (await plane.keys.manage.get(key.id)).webhook_secret
+            found = (await plane.services.stores.keys.get(key.id)).webhook_secret
             assert found is not None
             assert found.generation == generation
             assert "whsec_" not in await admin.text("/keys")
@@ -335,7 +336,7 @@ class TestTheRest:
     async def test_a_key_that_makes_no_sense_is_not_made(self, admin: Browser, plane: Plane) -> None:
         for said in ({"scope": "all"}, {"scope": "read", "days": "x"}, {"scope": "read", "maxGpus": "many"}):
             assert (await admin.send("/keys", **said)).status_code == 400
-        assert await plane.keys.manage.list_all() == ()
+        assert await plane.services.stores.keys.list_all() == ()
 
     async def test_an_orphan_is_adopted_stopped_or_deleted(
         self, admin: Browser, herd: Herd, plane: Plane

@@ -14,6 +14,7 @@ from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.ports.clock_port import Ids
+from gpuherd.usecases.access.manage_keys import revoke_key
 from gpuherd.usecases.access.sign_in import SESSION_LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
@@ -146,7 +147,7 @@ class TestSigningIn:
 
     async def test_signing_in_and_out_is_in_the_audit_log(self, admin: Browser, plane: Plane) -> None:
         await admin.send("/logout")
-        entries = (await plane.keys.audit.page(10)).entries
+        entries = (await plane.services.stores.audit.page(10)).entries
         assert [it.audit_record.action for it in entries] == ["session.end", "session.open"]
 
 
@@ -164,7 +165,7 @@ class TestTheEnd:
         made = await make_key(plane, "write")
         await signed_out.sign_in(made.secret.reveal())
         assert (await signed_out.open("/")).status_code == 200
-        await plane.keys.manage.revoke(made.key.id, ADMIN)
+        await revoke_key(plane.services, made.key.id, ADMIN)
         assert (await signed_out.open("/")).status_code == 303
 
     async def test_an_expired_key_ends_its_sessions(

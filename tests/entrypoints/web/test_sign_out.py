@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from gpuherd.bootstrap.build_services import build_services
-from gpuherd.bootstrap.build_use_cases import build_keys
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.service_routes import SESSION_RECHECK_INTERVAL
@@ -37,7 +36,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def other_plane(plane: Plane, herd: Herd) -> Plane:
     """What another replica, or the next process, has: the same database, and nothing else in common."""
-    return replace(plane, keys=build_keys(build_services(herd.ports, herd.values)))
+    return replace(plane, services=build_services(herd.ports, herd.values))
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def ended() -> MemoryRevokedSessions:
 def fragile_plane(plane: Plane, herd: Herd, ended: MemoryRevokedSessions) -> Plane:
     """One whose memory of ended sessions can be away by itself."""
     sessions = Sessions(Secret(KEY), ended, herd.clock, Ids(herd.clock, herd.rng), rounds=1)
-    return replace(plane, keys=replace(plane.keys, sessions=sessions))
+    return replace(plane, services=replace(plane.services, sessions=sessions))
 
 
 @pytest.fixture

@@ -25,6 +25,14 @@ from gpuherd.entrypoints.list_queries import (
 )
 from gpuherd.entrypoints.schemas.keys import KeyBody, SecretBody, checked_secret_name
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.access.manage_keys import add_key, revoke_key
+from gpuherd.usecases.access.manage_secrets import (
+    put_secret,
+    read_secret,
+    read_secrets,
+    remove_secret,
+    rotate_secrets,
+)
 from gpuherd.usecases.money.manage_budgets import is_strict_for
 from gpuherd.usecases.views.service_view import (
     describe_audit,
@@ -47,7 +55,7 @@ async def add(request: Request) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
     wanted = validate_body(KeyBody, await read_object(request), now).to_request()
-    made = await plane.keys.manage.add(wanted, acting_caller(request))
+    made = await add_key(plane.services, wanted, acting_caller(request))
     body = describe_new_key(made.key, made.secret, made.webhook_secret, now)
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
 
@@ -56,7 +64,7 @@ async def add(request: Request) -> Response:
 async def list_keys(request: Request) -> Response:
     """List the keys, oldest first, revoked ones too. The admin key of the settings is not among them."""
     plane = plane_of(request)
-    return json_reply(describe_keys(await plane.keys.manage.list_all(), plane.clock.now()))
+    return json_reply(describe_keys(await plane.services.stores.keys.list_all(), plane.clock.now()))
 
 
 # Before `/{key_id}`, or it would be taken for an id.
@@ -72,7 +80,7 @@ async def show_own(request: Request) -> Response:
 async def show(key_id: str, request: Request) -> Response:
     """Return one key, without its secret."""
     plane = plane_of(request)
-    return json_reply(describe_key(await plane.keys.manage.get(key_id), plane.clock.now()))
+    return json_reply(describe_key(await plane.services.stores.keys.get(key_id), plane.clock.now()))
 
 
 @key_router.get("/{key_id}/webhook-secret")
@@ -103,7 +111,7 @@ def _secret_reply(shown: ShownKeySecret) -> Response:
 async def revoke(key_id: str, request: Request) -> Response:
     """Revoke a key, at once. What it has rented goes on; only admins see that from now on."""
     plane = plane_of(request)
-    revoked = await plane.keys.manage.revoke(key_id, acting_caller(request))
+    revoked = await revoke_key(plane.services, key_id, acting_caller(request))
     return json_reply(describe_key(revoked, plane.clock.now()))
 
 
@@ -114,13 +122,15 @@ SHARED = flag("shared", default=False)
 @secret_router.get("")
 async def list_secrets(request: Request) -> Response:
     """List the secrets that your key may use, by name, without their values."""
-    return json_reply(describe_secrets(await plane_of(request).secrets.list_of(caller_of(request))))
+    return json_reply(describe_secrets(await read_secrets(plane_of(request).services, caller_of(request))))
 
 
 @secret_router.get("/{name}")
 async def show_secrets(name: str, request: Request) -> Response:
     """Return True if there is such a secret, without its value."""
-    return json_reply(describe_secret(await plane_of(request).secrets.get(name, caller_of(request))))
+    return json_reply(
+        describe_secret(await read_secret(plane_of(request).services, name, caller_of(request)))
+    )
 
 
 @secret_router.put("/{name}", openapi_extra=takes(SecretBody))
@@ -132,8 +142,8 @@ async def put(name: str, request: Request) -> Response:
     body, caller = validate_body(SecretBody, await read_object(request)), acting_caller(request)
     if body.shared:
         check_scope(caller, Scope.ADMIN)
-    kept = await plane_of(request).secrets.put(
-        checked_secret_name(name), body.secret, caller, shared=body.shared
+    kept = await put_secret(
+        plane_of(request).services, checked_secret_name(name), body.secret, caller, shared=body.shared
     )
     return json_reply(describe_secret(kept))
 
@@ -147,14 +157,16 @@ async def remove(name: str, request: Request) -> Response:
     query.done()
     if shared:
         check_scope(caller, Scope.ADMIN)
-    await plane_of(request).secrets.remove(name, caller, shared=shared)
+    await remove_secret(plane_of(request).services, name, caller, shared=shared)
     return json_reply(SecretRemoved(name=name, removed=True))
 
 
 @secret_router.post("/rotate")
 async def rotate(request: Request) -> Response:
     """Seal again, with the newest key, what an earlier one has sealed. Repeat it until nothing is left."""
-    return json_reply(describe_rotated(await plane_of(request).rotate_secrets(acting_caller(request))))
+    return json_reply(
+        describe_rotated(await rotate_secrets(plane_of(request).services, acting_caller(request)))
+    )
 
 
 audit_router = APIRouter(prefix="/api/audit", tags=["audit"])
@@ -167,5 +179,5 @@ async def list_entries(request: Request) -> Response:
     limit, cursor, order = query(LIMIT), query(POSITION_CURSOR), query(ORDER)
     query.only(AUDIT_LIST)
     query.done()
-    page = await plane_of(request).keys.audit.page(limit, cursor, oldest_first=order is Order.ASC)
+    page = await plane_of(request).services.stores.audit.page(limit, cursor, oldest_first=order is Order.ASC)
     return json_reply(describe_audit(page))

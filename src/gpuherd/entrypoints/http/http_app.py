@@ -173,11 +173,15 @@ def build_app(
     app.add_exception_handler(Exception, _unexpected)
     # What has a fast path keeps its claims itself, so it does without the layer that keeps those of others.
     inside = FastPaths(
-        app, IdempotencyMiddleware(app, plane.keys.claim_request, plane.keys.answer_once), plane.read_instance
+        app,
+        IdempotencyMiddleware(app, plane.services),
+        plane.read_instance,
     )
     authorized = AuthorizationMiddleware(inside, routes)
     pages = build_pages(app.openapi)
-    guarded: ASGIApp = AuthenticationMiddleware(authorized, plane.keys.key_cache, pages, plane.keys.sessions)
+    guarded: ASGIApp = AuthenticationMiddleware(
+        authorized, plane.services.key_cache, pages, plane.services.sessions
+    )
     if worker:
         guarded = WorkerOnlyMiddleware(guarded)
     outermost: ASGIApp = RequestContextMiddleware(

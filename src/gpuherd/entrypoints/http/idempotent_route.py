@@ -19,7 +19,8 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.http.json_body import read_body
 from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, declared_route
 from gpuherd.ports.access_port import IdempotencyClaim, StoredReply
-from gpuherd.usecases.access.audit_requests import AnswerOnce, ClaimRequest
+from gpuherd.usecases.access.audit_requests import answer_once, claim_request
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import compact
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
@@ -27,7 +28,7 @@ REPLAYED_HEADER = "Idempotency-Replayed"
 _KEY_PATTERN = re.compile(rb"[\x21-\x7e]{1,255}")
 
 
-def claim_of(scope: Scope, body: Any, claim_request: ClaimRequest) -> IdempotencyClaim | None:
+def claim_of(scope: Scope, body: Any, services: Services) -> IdempotencyClaim | None:
     """Return the claim that a request makes, None if it makes none."""
     if IDEMPOTENCY_HEADER not in dict(scope["headers"]):
         return None
@@ -36,7 +37,7 @@ def claim_of(scope: Scope, body: Any, claim_request: ClaimRequest) -> Idempotenc
         message = "Idempotency-Key must be given once, with 1 to 255 visible ASCII characters"
         raise InvalidRequest([FieldProblem("Idempotency-Key", "INVALID_IDEMPOTENCY_KEY", message)])
     key = sent[0].decode("ascii")
-    return claim_request(scope["caller"].key_id, key, scope["method"], scope["path"], body=body)
+    return claim_request(services, scope["caller"].key_id, key, scope["method"], scope["path"], body=body)
 
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,17 +50,16 @@ SECRET_FIELDS = ("key", "secret", "webhookSecret")
 class IdempotencyMiddleware:
     """Runs behind authorization."""
 
-    def __init__(self, app: ASGIApp, claim_request: ClaimRequest, answer_once: AnswerOnce):
+    def __init__(self, app: ASGIApp, services: Services):
         self._app = app
-        self._claim_request = claim_request
-        self._answer_once = answer_once
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not (_has_key(scope) and _needs_claim(scope)):
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
-        claim = claim_of(scope, _parsed_or_hex(raw), self._claim_request)
+        claim = claim_of(scope, _parsed_or_hex(raw), self._services)
         assert claim is not None, "there is a header"
         reply = _BufferedReply()
 
@@ -67,7 +67,7 @@ class IdempotencyMiddleware:
             await self._app(scope, _replay_body(raw, receive), reply)
             return reply.kept() if reply.status < 300 else None
 
-        if (stored := await self._answer_once(claim, answer)) is not None:
+        if (stored := await answer_once(self._services, claim, answer)) is not None:
             await _replay(stored)(scope, receive, send)
             return
         for message in reply.messages:

@@ -87,7 +87,10 @@ async def launch(request: Request) -> Response:
     """
     plane = plane_of(request)
     body = await read_object(request)
-    claim, caller = claim_of(request.scope, body, plane.keys.claim_request), acting_caller(request)
+    claim, caller = (
+        claim_of(request.scope, body, plane.services),
+        acting_caller(request),
+    )
     plan = None
     if "planId" in body:
         plan = await _held_plan(plane, validate_body(RentPlanBody, body).plan_id, caller)
@@ -297,7 +300,7 @@ class _RequestOrigin(TypedDict):
 def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
     return {
         "caller": acting_caller(request),
-        "claim": claim_of(request.scope, body, plane_of(request).keys.claim_request),
+        "claim": claim_of(request.scope, body, plane_of(request).services),
     }
 
 

@@ -41,7 +41,8 @@ from gpuherd.entrypoints.web.page_rendering import (
     page,
     without_blanks,
 )
-from gpuherd.usecases.access.manage_keys import IssuedKey
+from gpuherd.usecases.access.manage_keys import IssuedKey, add_key, revoke_key
+from gpuherd.usecases.access.manage_secrets import put_secret, read_secrets, remove_secret
 from gpuherd.usecases.views.service_view import describe_secrets
 
 DAYS_MAX = 3650
@@ -70,8 +71,8 @@ async def add(request: Request) -> Response:
     elif days:
         body["expiresAt"] = days
     try:
-        made = await plane.keys.manage.add(
-            validate_body(KeyBody, body, now).to_request(), acting_caller(request)
+        made = await add_key(
+            plane.services, validate_body(KeyBody, body, now).to_request(), acting_caller(request)
         )
     except InvalidRequest as error:
         problems = {it.field: it.message for it in error.problems}
@@ -81,7 +82,7 @@ async def add(request: Request) -> Response:
 
 async def revoke(request: Request) -> Response:
     """Make a key worthless at once."""
-    await plane_of(request).keys.manage.revoke(request.path_params["key_id"], acting_caller(request))
+    await revoke_key(plane_of(request).services, request.path_params["key_id"], acting_caller(request))
     return done("/keys", "revoke")
 
 
@@ -115,7 +116,7 @@ async def _list(
 ) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
-    found = await plane.keys.manage.list_all()
+    found = await plane.services.stores.keys.list_all()
     return page(
         request,
         "keys.html",
@@ -157,7 +158,7 @@ async def put(request: Request) -> Response:
         check_scope(caller, Scope.ADMIN)
     try:
         name, body = _parsed(form)
-        await plane_of(request).secrets.put(name, body.secret, caller, shared=is_shared)
+        await put_secret(plane_of(request).services, name, body.secret, caller, shared=is_shared)
     except GpuherdError as error:
         return await _secrets_list(request, FormRefusal.of(error, "secret"))
     return done("/secrets", "secret")
@@ -169,7 +170,7 @@ async def remove(request: Request) -> Response:
     if is_shared:
         check_scope(caller, Scope.ADMIN)
     with suppress(NotFound):
-        await plane_of(request).secrets.remove(request.path_params["name"], caller, shared=is_shared)
+        await remove_secret(plane_of(request).services, request.path_params["name"], caller, shared=is_shared)
     return done("/secrets", "secret-gone")
 
 
@@ -194,7 +195,7 @@ def _parsed(form: Form) -> tuple[str, SecretBody]:
 
 
 async def _secrets_list(request: Request, refused: FormRefusal = NOT_REFUSED) -> Response:
-    listed = await plane_of(request).secrets.list_of(acting_caller(request))
+    listed = await read_secrets(plane_of(request).services, acting_caller(request))
     return page(
         request,
         "secrets.html",
@@ -221,7 +222,7 @@ async def show_audit(request: Request) -> Response:
     query = Query(without_blanks(request))
     cursor = query(POSITION_CURSOR)
     query.done()
-    found = await plane_of(request).keys.audit.page(LIMIT, cursor)
+    found = await plane_of(request).services.stores.audit.page(LIMIT, cursor)
     following = None if found.next_cursor is None else str(found.next_cursor)
     return page(
         request,

@@ -34,6 +34,8 @@ from gpuherd.entrypoints.web.page_forms import (
     unless_unreachable,
 )
 from gpuherd.entrypoints.web.page_rendering import Routes, done, page
+from gpuherd.usecases.access.audit_requests import claim_request
+from gpuherd.usecases.access.manage_secrets import read_secrets
 from gpuherd.usecases.views.service_view import describe_registry_auths
 
 TEXT_FIELDS = (
@@ -202,7 +204,7 @@ async def rent(request: Request) -> Response:
     filled = form_values(form)
     try:
         body = launch_body_of(filled)
-        claim = plane.keys.claim_request(caller.key_id, form_key(form), "form", body=body)
+        claim = claim_request(plane.services, caller.key_id, form_key(form), "form", body=body)
         wanted = await parsed(LaunchBody, body, plane, caller)
         launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller))
     except InvalidRequest as error:
@@ -264,7 +266,7 @@ async def _choices(request: Request) -> Choices:
         unless_unreachable(plane.images.registry.list_all(), ()),
     )
     # Of two of one name, the first counts.
-    secrets = {it.name: it for it in reversed(await plane.secrets.list_of(acting_caller(request)))}
+    secrets = {it.name: it for it in reversed(await read_secrets(plane.services, acting_caller(request)))}
     return Choices(
         sorted({it.product_name for it in offers}),
         [it for it in templates if _is_usable(it)],

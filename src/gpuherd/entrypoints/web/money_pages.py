@@ -303,7 +303,7 @@ async def _label_bars(
 
 
 async def _key_bars(plane: Plane, report: CostReport) -> tuple[tuple[GroupBar, ...], int]:
-    names = {it.id: f"{it.label} ({it.id})" for it in await plane.keys.manage.list_all() if it.label}
+    names = {it.id: f"{it.label} ({it.id})" for it in await plane.services.stores.keys.list_all() if it.label}
     return group_bars(report.groups, names, "(machines and volumes of no key)")
 
 

@@ -29,6 +29,7 @@ from gpuherd.entrypoints.problem_response import Forbidden, problem_of
 from gpuherd.entrypoints.session_cookie import single_header
 from gpuherd.entrypoints.use_case_access import plane_of
 from gpuherd.ports.access_port import StoredReply
+from gpuherd.usecases.access.audit_requests import answer_once, claim_request
 from gpuherd.usecases.access.sign_in import Session
 
 FIELDS_MAX = 200
@@ -130,15 +131,15 @@ async def done_once(
 ) -> Response:
     """Return where `act` leads; for the same form again the same, without doing it again."""
     plane, made = plane_of(request), list[Response]()
-    claim = plane.keys.claim_request(
-        acting_caller(request).key_id, form_key(form_of(request)), request.url.path, body=body
+    claim = claim_request(
+        plane.services, acting_caller(request).key_id, form_key(form_of(request)), request.url.path, body=body
     )
 
     async def answer() -> StoredReply:
         made.append(await act())
         return StoredReply(made[0].status_code, {"location": made[0].headers["location"]}, "")
 
-    stored = await plane.keys.answer_once(claim, answer)
+    stored = await answer_once(plane.services, claim, answer)
     return made[0] if stored is None else Response(status_code=stored.status, headers=dict(stored.headers))
 
 

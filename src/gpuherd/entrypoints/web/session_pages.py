@@ -70,7 +70,7 @@ async def sign_in(request: Request) -> Response:
     address = request.client.host if request.client else ""
     limiter.check(address)
     target = safe_target(form.text("next"))
-    caller = plane.keys.key_cache.authenticate(form.text("api_key").encode("utf-8", "replace"))
+    caller = plane.services.key_cache.authenticate(form.text("api_key").encode("utf-8", "replace"))
     if caller is None:
         limiter.record_wrong_key(address)
         return page(request, "login.html", status=401, target=target, problem=WRONG_KEY_MESSAGE)
@@ -78,7 +78,7 @@ async def sign_in(request: Request) -> Response:
     await append_audit_record(request, "session.open", caller.key_id)
     reply = Response(status_code=303, headers={"Location": target})
     _set_cookie(
-        reply, plane.keys.sessions.open(caller.key_id), int(SESSION_LIFETIME.total_seconds()), request
+        reply, plane.services.sessions.open(caller.key_id), int(SESSION_LIFETIME.total_seconds()), request
     )
     return reply
 
@@ -89,7 +89,7 @@ async def sign_out(request: Request) -> Response:
     audit_record = acting_caller(request).audit_record(
         "session.end", caller_of(request).key_id, plane.clock.now()
     )
-    await plane.keys.sessions.end(request.scope["session"], audit_record)
+    await plane.services.sessions.end(request.scope["session"], audit_record)
     reply = Response(status_code=303, headers={"Location": "/login"})
     _set_cookie(reply, "", 0, request)
     return reply

@@ -12,41 +12,34 @@ from gpuherd.domain.api_key import Caller
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.ports.access_port import (
     AuditLog,
-    AuditPage,
     IdempotencyClaim,
-    IdempotencyStore,
-    Sealer,
     StoredReply,
 )
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.token_bucket import TokenBucket
+from gpuherd.usecases.services import Services
 
 
-@dataclass(frozen=True)
-class AnswerOnce:
-    """For requests that do not keep their claim in a transaction of their own."""
+async def answer_once(
+    services: Services, claim: IdempotencyClaim, answer: Callable[[], Awaitable[StoredReply | None]]
+) -> StoredReply | None:
+    """Return the stored reply of an earlier request, or None after `answer` has made and stored one.
 
-    claims: IdempotencyStore
-
-    async def __call__(
-        self, claim: IdempotencyClaim, answer: Callable[[], Awaitable[StoredReply | None]]
-    ) -> StoredReply | None:
-        """Return the reply that is stored already; else None, once `answer` was asked for one to store.
-
-        It gives None for a reply that a repetition may change, and nothing is stored then.
-        """
-        if (stored := await self.claims.begin(claim)) is not None:
-            return stored
-        try:
-            reply = await answer()
-        except BaseException:
-            await self.claims.release(claim)
-            raise
-        if reply is None:
-            await self.claims.release(claim)
-        else:
-            await self.claims.finish(claim, reply)
-        return None
+    `answer` returns None for a reply that a repetition may change; then nothing is stored. This is for
+    requests that do not save their claim in a transaction of their own.
+    """
+    if (stored := await services.stores.claims.begin(claim)) is not None:
+        return stored
+    try:
+        reply = await answer()
+    except BaseException:
+        await services.stores.claims.release(claim)
+        raise
+    if reply is None:
+        await services.stores.claims.release(claim)
+    else:
+        await services.stores.claims.finish(claim, reply)
+    return None
 
 
 # Fields of a body whose values count as secrets.
@@ -54,28 +47,27 @@ class AnswerOnce:
 SECRET_FIELDS = ("envs", "value", "password")
 
 
-@dataclass(frozen=True)
-class ClaimRequest:
-    sealer: Sealer
-
-    def __call__(self, key_id: str, key: str, *asked: str, body: Any) -> IdempotencyClaim:
-        """Requests are the same if `asked` and body are; the order of fields, and blanks, do not count."""
-        text = json.dumps([*asked, body], sort_keys=True, separators=(",", ":"))
-        now, *earlier = self._fingerprints(text, body)
-        return IdempotencyClaim(key_id, key, now, tuple(earlier))
-
-    def _fingerprints(self, text: str, body: Any) -> tuple[str, ...]:
-        """Return the fingerprint, and what it was with earlier keys.
-
-        It is stored. Of a body with secrets it is keyed: from a plain hash a short secret could be guessed.
-        """
-        if isinstance(body, dict) and any(body.get(name) for name in SECRET_FIELDS):
-            return self.sealer.digests(text)
-        return (hashlib.sha256(text.encode()).hexdigest(),)
+def claim_request(services: Services, key_id: str, key: str, *asked: str, body: Any) -> IdempotencyClaim:
+    """Return the claim of a request. Two requests are equal if `asked` and body are; the order of fields and
+    blanks do not count."""
+    text = json.dumps([*asked, body], sort_keys=True, separators=(",", ":"))
+    now, *earlier = _fingerprints(services, text, body)
+    return IdempotencyClaim(key_id, key, now, tuple(earlier))
 
 
-# What each key may do of one kind at once, and then an hour: much more than a person or a script needs, and
-# little enough for the log, which keeps every entry for a year.
+def _fingerprints(services: Services, text: str, body: Any) -> tuple[str, ...]:
+    """Return the fingerprint, and the fingerprints with earlier keys.
+
+    The fingerprint is stored. For a body with secrets it is keyed, because a short secret could be guessed
+    from a plain hash.
+    """
+    if isinstance(body, dict) and any(body.get(name) for name in SECRET_FIELDS):
+        return services.sealer.digests(text)
+    return (hashlib.sha256(text.encode()).hexdigest(),)
+
+
+# How often each key may do one action at once, and then per hour: much more than a person or a script needs,
+# and little enough for the log, which keeps every entry for a year.
 REPEATS_BURST = 600
 
 
@@ -83,7 +75,7 @@ REPEATS_PER_HOUR = 120
 
 
 class TooManyRepeats(GpuherdError):
-    """A key does again and again what is not worth so many entries of the audit log."""
+    """A key repeats one action more often than the audit log may hold."""
 
     code = "TOO_MANY_REPEATS"
 
@@ -94,11 +86,10 @@ class TooManyRepeats(GpuherdError):
 
 @dataclass(frozen=True)
 class AuditTrail:
-    """Most records are written in the transaction of what they tell of; these are for everything else.
+    """Appends the records of actions that store nothing else: a sign-in, a test webhook, a sync.
 
-    Such actions (a sign-in, a test webhook, a sync) leave nothing behind but their record, so nothing else
-    bounds how many there are. They are refused above a rate rather than left out of the log: what was done
-    is in it. Admins are trusted with the disk.
+    Nothing else bounds how many such records there are. Above a rate the action is rejected, not left out of
+    the log. Admins have no bound.
     """
 
     log: AuditLog
@@ -108,14 +99,10 @@ class AuditTrail:
     async def append(
         self, caller: Caller, action: str, target: str, *, before: str = "", after: str = ""
     ) -> None:
-        """Append a record just before an action; if that fails, the action must not be done."""
+        """Append a record before an action. If this fails, the action must not be done."""
         if not caller.sees_all:
             self._count(caller.key_id, action)
         await self.log.append(caller.audit_record(action, target, self.clock.now(), before, after))
-
-    async def page(self, limit: int, cursor: int | None = None, *, oldest_first: bool = False) -> AuditPage:
-        """Return entries, newest first unless told otherwise."""
-        return await self.log.page(limit, cursor, oldest_first=oldest_first)
 
     def _count(self, key_id: str, action: str) -> None:
         now = self.clock.monotonic()

@@ -26,12 +26,12 @@ from gpuherd.domain.api_key import (
 )
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.secret import Secret
-from gpuherd.domain.webhooks.webhook_endpoint import KeyRing
 from gpuherd.ports.access_port import ApiKeys
-from gpuherd.ports.clock_port import Clock, Ids, Random
+from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.replica_port import SharedLimits
 from gpuherd.resilience.shared_rate_limit import LeasedTokens, Limit
 from gpuherd.resilience.token_bucket import TokenBucket
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import key_audit_text
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """A key as somebody wants it."""
+    """The values of a new key."""
 
     scopes: tuple[Scope, ...]
     label: str = ""
@@ -49,7 +49,7 @@ class KeyRequest:
 
 @dataclass(frozen=True)
 class IssuedKey:
-    """What is remembered of a new key, and the key itself, which is shown at this moment and never again."""
+    """What is stored of a new key, and the key itself, which is shown once."""
 
     key: ApiKey
     secret: Secret
@@ -57,59 +57,41 @@ class IssuedKey:
     webhook_secret: Secret | None = None
 
 
-@dataclass(frozen=True)
-class ManageKeys:
-    """Each change is known in this process before it is answered. `rng` must be one nobody can foresee."""
+async def add_key(services: Services, wanted: KeyRequest, caller: Caller) -> IssuedKey:
+    """Make a key. This process knows it before the request is answered; `rng` must be unpredictable."""
+    key_id = new_key_id(services.rng.getrandbits(5 * ID_CHARS))
+    secret = new_key(key_id, services.rng.getrandbits(SECRET_BITS))
+    signing = services.rules.webhook_keys.new_key_secret(services.ids.secret_nonce())
+    key = ApiKey(
+        id=key_id,
+        digest=digest_of(secret.reveal().encode()).hex(),
+        label=wanted.label,
+        scopes=wanted.scopes,
+        created_at=services.clock.now(),
+        limits=wanted.limits,
+        expires_at=wanted.expires_at,
+        webhook_secret=signing,
+    )
+    await services.stores.keys.add(
+        key, caller.audit_record("key.create", key_id, key.created_at, after=key_audit_text(key))
+    )
+    await services.key_cache.refresh()
+    log.info("key.created", key_id=key_id, by=caller.key_id)
+    return IssuedKey(key, secret, services.rules.webhook_keys.secret_of_key(key_id, signing))
 
-    keys: ApiKeys
-    key_cache: ApiKeyCache
-    clock: Clock
-    rng: Random
-    ids: Ids
-    ring: KeyRing
 
-    async def add(self, wanted: KeyRequest, caller: Caller) -> IssuedKey:
-        """Make a key."""
-        key_id = new_key_id(self.rng.getrandbits(5 * ID_CHARS))
-        secret = new_key(key_id, self.rng.getrandbits(SECRET_BITS))
-        signing = self.ring.new_key_secret(self.ids.secret_nonce())
-        key = ApiKey(
-            id=key_id,
-            digest=digest_of(secret.reveal().encode()).hex(),
-            label=wanted.label,
-            scopes=wanted.scopes,
-            created_at=self.clock.now(),
-            limits=wanted.limits,
-            expires_at=wanted.expires_at,
-            webhook_secret=signing,
+async def revoke_key(services: Services, key_id: str, caller: Caller) -> ApiKey:
+    """Revoke a key at once. Its instances go on, and belong to the admin."""
+    if key_id == ADMIN_ID:
+        raise Conflict(
+            "the admin key is not stored here; change GPUHERD_ADMIN_KEY or remove admin.key, and restart",
+            code="ADMIN_KEY_NOT_REVOCABLE",
         )
-        await self.keys.add(
-            key, caller.audit_record("key.create", key_id, key.created_at, after=key_audit_text(key))
-        )
-        await self.key_cache.refresh()
-        log.info("key.created", key_id=key_id, by=caller.key_id)
-        return IssuedKey(key, secret, self.ring.secret_of_key(key_id, signing))
-
-    async def revoke(self, key_id: str, caller: Caller) -> ApiKey:
-        """Make a key worthless at once; its instances go on, and belong to whoever is admin."""
-        if key_id == ADMIN_ID:
-            raise Conflict(
-                "the admin key is not stored here; change GPUHERD_ADMIN_KEY or remove admin.key, and restart",
-                code="ADMIN_KEY_NOT_REVOCABLE",
-            )
-        audit_record = caller.audit_record("key.revoke", key_id, self.clock.now(), "valid", "revoked")
-        key = await self.keys.revoke(key_id, audit_record)
-        await self.key_cache.refresh()
-        log.info("key.revoked", key_id=key_id, by=caller.key_id)
-        return key
-
-    async def list_all(self) -> tuple[ApiKey, ...]:
-        """Return all, oldest first."""
-        return await self.keys.list_all()
-
-    async def get(self, key_id: str) -> ApiKey:
-        """Return one; `NotFound` if there is none."""
-        return await self.keys.get(key_id)
+    audit_record = caller.audit_record("key.revoke", key_id, services.clock.now(), "valid", "revoked")
+    key = await services.stores.keys.revoke(key_id, audit_record)
+    await services.key_cache.refresh()
+    log.info("key.revoked", key_id=key_id, by=caller.key_id)
+    return key
 
 
 _ID = slice(len(PREFIX), len(PREFIX) + ID_CHARS)
@@ -122,13 +104,13 @@ DUMMY_DIGEST = bytes(32)
 KEY_MAX_BYTES = 4096
 
 
-# The part of its minute that one replica borrows for a key before it is asked for.
+# A replica borrows this part of the requests of a minute at once.
 BATCHES_PER_MINUTE = 20
 
 
 @dataclass(frozen=True)
 class _CachedKey:
-    """A key in the form in which it is needed at each request."""
+    """A key in the form that each request needs."""
 
     key: ApiKey
     digest: bytes
@@ -137,8 +119,8 @@ class _CachedKey:
 
 
 class ApiKeyCache:
-    """Knows the keys as they were at the last refresh: at once after a change here, soon after one of another
-    replica. With `shared`, requests of a key are counted for all replicas together, without it only here."""
+    """The keys as of the last refresh. A change of this replica is known at once, a change of another replica
+    soon. With `shared`, the requests of a key are counted for all replicas together."""
 
     def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock, shared: SharedLimits | None = None):
         self._keys = keys
@@ -150,11 +132,11 @@ class ApiKeyCache:
         self._used: dict[str, datetime] = {}
 
     async def refresh(self) -> None:
-        """Learn the keys anew; what was known stays known while the store is away."""
+        """Read the keys again. While the store is away, the known keys stay known."""
         self._known = {key.id.encode(): self._cache_entry(key) for key in await self._keys.list_all()}
 
     def authenticate(self, key: bytes) -> Caller | None:
-        """Return who has this key, or None if it opens nothing (any more)."""
+        """Return the holder of this key, or None if the key is unknown, revoked or expired."""
         digest = digest_of(key[:KEY_MAX_BYTES])
         known = self._known.get(key[_ID])
         is_admin = hmac.compare_digest(digest, self._admin_digest)
@@ -170,7 +152,7 @@ class ApiKeyCache:
         return known.caller
 
     def caller_by_key_id(self, key_id: str) -> Caller | None:
-        """Return who has the key of this id, for somebody who has proved it before; None if it is over."""
+        """Return the holder of the key of this id, which a session has proved; None if the key has ended."""
         if key_id == ADMIN_ID:
             return ADMIN
         known = self._known.get(key_id.encode())
@@ -181,12 +163,12 @@ class ApiKeyCache:
         return known.caller
 
     def find(self, key_id: str) -> ApiKey | None:
-        """Return what is remembered of a key here, valid or not."""
+        """Return what is known of a key, valid or not."""
         known = self._known.get(key_id.encode())
         return None if known is None else known.key
 
     def limits_of(self, key_id: str) -> Limits:
-        """Return how much the holder of a key may use; the admin has no limits, nor what is forgotten."""
+        """Return how much the holder of a key may use. The admin and unknown keys have no limits."""
         known = self._known.get(key_id.encode())
         return NO_LIMITS if known is None else known.key.limits
 
@@ -206,7 +188,7 @@ class ApiKeyCache:
         return 0.0 if known.bucket.take(now_s) else known.bucket.wait_s(now_s)
 
     async def flush_last_used(self) -> None:
-        """Store when keys were last used, all at once and after the fact."""
+        """Store when keys were last used, in one write."""
         used, self._used = self._used, {}
         if used:
             await self._keys.record_use(used)
@@ -214,7 +196,7 @@ class ApiKeyCache:
     def _cache_entry(self, key: ApiKey) -> _CachedKey:
         before = self._known.get(key.id.encode())
         if before is not None and before.key.limits == key.limits:
-            # A key that has used up its minute must not get a new one with each refresh.
+            # A key that has used up its minute does not get a new one with a refresh.
             bucket = before.bucket
         else:
             bucket = self._new_bucket(key.id, key.limits.requests_per_minute)

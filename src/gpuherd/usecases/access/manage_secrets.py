@@ -16,44 +16,44 @@ from gpuherd.domain.secret import (
     NamedSecret,
     Secret,
 )
-from gpuherd.ports.access_port import AuditLog, NamedSecrets, Sealer
-from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.instance_port import Instances
+from gpuherd.ports.access_port import NamedSecrets, Sealer
+from gpuherd.usecases.services import Services
 
 SECRET_NOT_FOUND = "SECRET_NOT_FOUND"  # noqa: S105  a code
 
 
-@dataclass(frozen=True)
-class ManageSecrets:
-    """Each key has secrets of its own, and uses those that an admin shares with all keys."""
+async def put_secret(
+    services: Services, name: str, value: Secret, caller: Caller, *, shared: bool = False
+) -> NamedSecret:
+    """Store a value under a name, in place of an earlier one. Machines that run keep the earlier value.
 
-    secrets: NamedSecrets
-    sealer: Sealer
-    clock: Clock
+    Each key has secrets of its own, and may use those that an admin shares with all keys.
+    """
+    now = services.clock.now()
+    secret = NamedSecret(_owner(caller, shared), name, "", now, now)
+    secret = replace(secret, sealed=services.sealer.seal(value, secret.about))
+    record = caller.audit_record("secret.set", name, now, after=_audit_text(shared))
+    return await services.stores.secrets.put(secret, record)
 
-    async def put(self, name: str, value: Secret, caller: Caller, *, shared: bool = False) -> NamedSecret:
-        """Keep a value under a name; what was there under it is gone. Machines that run keep the old one."""
-        now = self.clock.now()
-        secret = NamedSecret(_owner(caller, shared), name, "", now, now)
-        secret = replace(secret, sealed=self.sealer.seal(value, secret.about))
-        record = caller.audit_record("secret.set", name, now, after=_audit_text(shared))
-        return await self.secrets.put(secret, record)
 
-    async def list_of(self, caller: Caller) -> tuple[NamedSecret, ...]:
-        """Return what the caller may use, by name; of two of one name its own comes first, and counts."""
-        own = await self.secrets.list_of(caller.key_id)
-        shared = await self.secrets.list_of(SHARED_OWNER)
-        return tuple(sorted((*own, *shared), key=lambda it: (it.name, it.shared)))
+async def read_secrets(services: Services, caller: Caller) -> tuple[NamedSecret, ...]:
+    """Return the secrets that the caller may use, by name. Of two with one name, the caller's own comes first
+    and counts."""
+    own = await services.stores.secrets.list_of(caller.key_id)
+    shared = await services.stores.secrets.list_of(SHARED_OWNER)
+    return tuple(sorted((*own, *shared), key=lambda it: (it.name, it.shared)))
 
-    async def get(self, name: str, caller: Caller) -> NamedSecret:
-        """Return the one that the caller would use; `NotFound` if there is none."""
-        return await usable_secret(self.secrets, caller.key_id, name)
 
-    async def remove(self, name: str, caller: Caller, *, shared: bool = False) -> None:
-        """Forget a secret; `NotFound` if there is none."""
-        record = caller.audit_record("secret.remove", name, self.clock.now(), before=_audit_text(shared))
-        if not await self.secrets.remove(_owner(caller, shared), name, record):
-            raise missing_secret(name)
+async def read_secret(services: Services, name: str, caller: Caller) -> NamedSecret:
+    """Return the secret that the caller means by this name; `NotFound` if there is none."""
+    return await usable_secret(services.stores.secrets, caller.key_id, name)
+
+
+async def remove_secret(services: Services, name: str, caller: Caller, *, shared: bool = False) -> None:
+    """Remove a secret; `NotFound` if there is none."""
+    record = caller.audit_record("secret.remove", name, services.clock.now(), before=_audit_text(shared))
+    if not await services.stores.secrets.remove(_owner(caller, shared), name, record):
+        raise missing_secret(name)
 
 
 def _owner(caller: Caller, shared: bool) -> str:
@@ -73,9 +73,9 @@ async def usable_secret(secrets: NamedSecrets, owner: str, name: str) -> NamedSe
 
 
 def missing_secret(name: str) -> NotFound:
-    """Return the error for a secret that is not there.
+    """Return the error for a secret that does not exist.
 
-    A word that no secret can have as a name is not repeated: the advice is there to be pasted into a shell.
+    An impossible name is not repeated, because users paste the advice into a shell.
     """
     if NAME.fullmatch(name) is None:
         return NotFound(f"no secret has such a name: it {NAME_RULE}", code=SECRET_NOT_FOUND)
@@ -88,71 +88,64 @@ def missing_secret(name: str) -> NotFound:
 
 @dataclass(frozen=True)
 class Rotated:
-    """What was done, and what still needs an earlier key."""
+    """What a rotation did, and what still needs an earlier key."""
 
     resealed: int
-    # By name: neither this key nor an earlier one opens them.
+    # Names of secrets that neither this key nor an earlier one opens.
     unreadable: tuple[str, ...]
-    # So many instances have variables that an earlier key has sealed.
+    # How many instances have variables that an earlier key has sealed.
     instances_left: int
 
 
-@dataclass(frozen=True)
-class RotateSecrets:
-    """The use case. Run again, it goes on where it was."""
+async def rotate_secrets(services: Services, caller: Caller) -> Rotated:
+    """Seal all secrets with the current key. A second run continues where the first one ended."""
+    services.sealer.check()
+    await services.stores.audit.append(caller.audit_record("secret.rotate", "secrets", services.clock.now()))
+    resealed, unreadable = 0, []
+    for it in await services.stores.secrets.list_all():
+        if services.sealer.is_current(it.sealed):
+            continue
+        try:
+            resealed += await _reseal(services, it)
+        except SecretUnreadable:
+            unreadable.append(it.name)
+    return Rotated(resealed, tuple(unreadable), await _instances_left(services))
 
-    secrets: NamedSecrets
-    instances: Instances
-    audit: AuditLog
-    sealer: Sealer
-    clock: Clock
 
-    async def __call__(self, caller: Caller) -> Rotated:
-        self.sealer.check()
-        await self.audit.append(caller.audit_record("secret.rotate", "secrets", self.clock.now()))
-        resealed, unreadable = 0, []
-        for it in await self.secrets.list_all():
-            if self.sealer.is_current(it.sealed):
-                continue
-            try:
-                resealed += await self._reseal(it)
-            except SecretUnreadable:
-                unreadable.append(it.name)
-        return Rotated(resealed, tuple(unreadable), await self._instances_left())
+async def _reseal(services: Services, it: NamedSecret) -> bool:
+    sealed = services.sealer.seal(services.sealer.unseal(it.sealed, it.about), it.about)
+    # A value that is set meanwhile wins.
+    return await services.stores.secrets.reseal(it, sealed)
 
-    async def _reseal(self, it: NamedSecret) -> bool:
-        sealed = self.sealer.seal(self.sealer.unseal(it.sealed, it.about), it.about)
-        # Somebody who sets it meanwhile wins.
-        return await self.secrets.reseal(it, sealed)
 
-    async def _instances_left(self) -> int:
-        live = await self.instances.all_live()
-        sealed = [[env.sealed for env in it.instance.wish.envs if env.sealed] for it in live]
-        return sum(not all(map(self.sealer.is_current, each)) for each in sealed)
+async def _instances_left(services: Services) -> int:
+    live = await services.stores.instances.all_live()
+    sealed = [[env.sealed for env in it.instance.wish.envs if env.sealed] for it in live]
+    return sum(not all(map(services.sealer.is_current, each)) for each in sealed)
 
 
 @dataclass(frozen=True)
 class Environments:
-    """Seals and opens the variables of wishes. No opened value is kept anywhere."""
+    """Seals and opens the variables of launch specs. No opened value is kept."""
 
     sealer: Sealer
     secrets: NamedSecrets
 
     async def check(self, given: Sequence[GivenEnv], owner: str) -> None:
-        """Refuse variables that could not be kept, or refer to a secret which the owner may not use."""
+        """Reject variables that cannot be sealed, or name a secret that the owner may not use."""
         if given:
             self.sealer.check()
         for name in {it.secret for it in given if it.secret}:
             await usable_secret(self.secrets, owner, name)
 
     def sealed(self, given: Sequence[GivenEnv], owner: str) -> tuple[EnvVar, ...]:
-        """Return the variables as they may be stored."""
+        """Return the variables in the form that is stored."""
         return tuple(self._sealed(it, owner) for it in given)
 
     async def opened(self, instance: Instance) -> tuple[OpenedEnv, ...]:
         """Return the variables with their values.
 
-        `SecretUnreadable` if one was sealed with another key, `NotFound` if a secret is no more.
+        `SecretUnreadable` if another key has sealed a value, `NotFound` if a secret was removed.
         """
         return tuple([await self._opened(it, instance.owner) for it in instance.wish.envs])
 
@@ -175,9 +168,9 @@ class Environments:
 
 
 def _about(owner: str, name: str) -> str:
-    """Return what a sealed value is bound to: copied to another owner or variable it is worth nothing.
+    """Return what a sealed value is bound to: it cannot be opened for another owner or variable.
 
-    Not to the instance, because who takes over from it has the same variables.
+    It is not bound to the instance, because a replacement has the same variables.
     """
     return f"env/{owner}/{name}"
 

@@ -21,6 +21,7 @@ from gpuherd.ports.event_port import AccountEvent
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.observation_port import LedgerWrite
 from gpuherd.ports.webhook_port import OutboxEntries
+from gpuherd.usecases.access.manage_keys import revoke_key
 from gpuherd.usecases.events.stream_events import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
@@ -326,7 +327,7 @@ class TestEnding:
         ada = await make_key(plane, "read")
         async with asking(app, EVENTS, bearer(ada)) as reply, asking(app, EVENTS, MINE) as other:
             await clock.settle()
-            await plane.keys.manage.revoke(ada.key.id, ADMIN)
+            await revoke_key(plane.services, ada.key.id, ADMIN)
             await clock.advance(2)
             assert (reply.complete, other.complete) == (True, False)
 

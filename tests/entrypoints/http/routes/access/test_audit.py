@@ -11,7 +11,9 @@ import pytest
 from gpuherd.domain.audit import AuditEntry, AuditRecord, first_broken_entry
 from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.usecases.access.audit_requests import REPEATS_BURST
 from tests.entrypoints.http.conftest import GOOD
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
 from tests.support.unmanaged_machines import rent_outside_gpuherd
@@ -232,3 +234,29 @@ async def test_pages_go_both_ways(api: httpx.AsyncClient) -> None:
     assert [it["n"] for it in oldest["entries"] + more["entries"]] == [1, 2, 3, 4]
     for bad in ("cursor=x", "cursor=-1", "order=up", "limit=0", "since=1", f"cursor={'9' * 30}"):
         assert (await api.get(f"/api/audit?{bad}")).status_code == 400, bad
+
+
+async def test_a_key_that_repeats_one_action_too_often_is_refused_and_the_log_stays_short(
+    api: httpx.AsyncClient, plane: Plane, clock: FakeClock
+) -> None:
+    ada, other = bearer(await make_key(plane)), bearer(await make_key(plane))
+    test = {"url": "https://example.com/hook"}
+
+    async def send(headers: dict[str, str]) -> httpx.Response:
+        return await api.post("/api/webhooks/test", json=test, headers=headers)
+
+    async def logged() -> int:
+        page = await plane.services.stores.audit.page(1000)
+        return sum(it.audit_record.action == "webhook.test" for it in page.entries)
+
+    assert {(await send(ada)).status_code for _ in range(REPEATS_BURST)} == {200}
+    refused = await send(ada)
+    assert (refused.status_code, refused.json()["code"]) == (429, "TOO_MANY_REPEATS")
+    assert await logged() == REPEATS_BURST
+    # Neither other keys nor other actions of this one are held up, nor the admin.
+    assert (await send(other)).status_code == 200
+    assert (await api.post("/api/sync", headers=ada)).status_code == 200
+    assert (await send({})).status_code == 200
+    await clock.sleep(int(refused.headers["retry-after"]))
+    assert [(await send(ada)).status_code for _ in range(2)] == [200, 429]
+    assert await logged() == REPEATS_BURST + 3

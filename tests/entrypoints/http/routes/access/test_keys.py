@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.faults import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
+from tests.support.failing import Failing
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, key_id_in, make_key
@@ -81,6 +83,25 @@ async def test_a_revoked_key_opens_nothing_from_that_moment(api: httpx.AsyncClie
     assert again.json()["revokedAt"] == reply.json()["revokedAt"]
 
 
+async def test_the_stored_digest_of_a_key_opens_nothing(api: httpx.AsyncClient, plane: Plane) -> None:
+    made = await make_key(plane, "read")
+    stolen = made.key.digest
+    for secret in (stolen.encode(), bytes.fromhex(stolen), f"ghk_{made.key.id}_{stolen}".encode()):
+        guess = {b"Authorization": b"Bearer " + secret}
+        assert (await api.get("/api/instances", headers=guess)).status_code == 401
+    assert (await api.get("/api/instances", headers=bearer(made))).status_code == 200
+
+
+async def test_known_keys_stay_known_while_the_store_is_away(
+    api: httpx.AsyncClient, plane: Plane, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await make_key(plane, "read")
+    monkeypatch.setattr(herd.stores.keys, "list_all", Failing(StoreUnavailable("away")).list_all)
+    with pytest.raises(StoreUnavailable):
+        await plane.services.key_cache.refresh()
+    assert (await api.get("/api/instances", headers=bearer(made))).status_code == 200
+
+
 async def test_an_expired_key_opens_nothing(api: httpx.AsyncClient, plane: Plane, clock: FakeClock) -> None:
     made = await make_key(plane, "read", expires_at=clock.now() + timedelta(hours=1))
     assert (await api.get("/api/instances", headers=bearer(made))).status_code == 200
@@ -104,7 +125,7 @@ async def test_a_key_has_so_many_requests_a_minute(
     other = await make_key(plane, "read", requests_per_minute=5)
     statuses = [(await api.get("/api/instances", headers=bearer(made))).status_code for _ in range(6)]
     assert statuses == [200] * 5 + [429]
-    await plane.keys.key_cache.refresh()
+    await plane.services.key_cache.refresh()
     refused = await api.get("/api/instances", headers=bearer(made))
     assert (refused.status_code, refused.json()["code"]) == (429, "RATE_LIMIT_EXCEEDED")
     assert refused.headers["retry-after"] == "12"
@@ -121,11 +142,11 @@ async def test_the_last_use_is_written_down_later(
     path = f"/api/keys/{made.key.id}"
     await api.get("/api/instances", headers=bearer(made))
     assert (await api.get(path)).json()["lastUsedAt"] is None
-    await plane.keys.key_cache.flush_last_used()
+    await plane.services.key_cache.flush_last_used()
     first = (await api.get(path)).json()["lastUsedAt"]
     assert first is not None
     await clock.sleep(5)
-    await plane.keys.key_cache.flush_last_used()
+    await plane.services.key_cache.flush_last_used()
     assert (await api.get(path)).json()["lastUsedAt"] == first
 
 

@@ -13,6 +13,7 @@ from gpuherd.domain.api_key import ADMIN
 from gpuherd.domain.cloud.machine import LogAddresses, Phase
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.ports.egress_port import EgressFailure, FailureCategory
+from gpuherd.usecases.access.manage_keys import revoke_key
 from gpuherd.usecases.instances.read_log import PRESENT_BYTES_MAX, LogLimits
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.event_streams import asking
@@ -139,7 +140,7 @@ async def test_a_revoked_key_and_the_end_of_the_server_end_a_followed_log(
     key = await make_key(plane, "admin")
     async with asking(app, LOGS, bearer(key), FOLLOW) as theirs, asking(app, LOGS, MINE, FOLLOW) as ours:
         await clock.advance(2)
-        await plane.keys.manage.revoke(key.key.id, ADMIN)
+        await revoke_key(plane.services, key.key.id, ADMIN)
         await clock.advance(2)
         assert theirs.complete and not ours.complete
         plane.read_log.close()

@@ -10,6 +10,7 @@ import pytest
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.usecases.access.manage_secrets import put_secret, read_secrets
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
 from tests.support.keys import make_key
@@ -21,7 +22,7 @@ ADMIN = Caller("admin", Scope.ADMIN)
 
 
 async def kept(plane: Plane, caller: Caller = ADMIN) -> dict[str, bool]:
-    return {it.name: it.shared for it in await plane.secrets.list_of(caller)}
+    return {it.name: it.shared for it in await read_secrets(plane.services, caller)}
 
 
 async def test_a_secret_is_set_changed_listed_by_name_and_removed(
@@ -31,8 +32,8 @@ async def test_a_secret_is_set_changed_listed_by_name_and_removed(
     for value in ("first", CANARY):
         reply = await admin.send("/secrets", name="hf", value=value)
         assert reply.headers["location"] == "/secrets?done=secret"
-    (secret,) = await plane.secrets.list_of(ADMIN)
-    assert plane.secrets.sealer.unseal(secret.sealed, secret.about).reveal() == CANARY
+    (secret,) = await read_secrets(plane.services, ADMIN)
+    assert plane.services.sealer.unseal(secret.sealed, secret.about).reveal() == CANARY
     pages = [await admin.text(it) for it in ("/secrets", "/instances/new", "/audit")]
     assert "hf" in pages[0] and not [it for it in pages if CANARY.strip() in it]
     assert (await admin.send("/secrets/hf/remove")).headers["location"] == "/secrets?done=secret-gone"
@@ -62,7 +63,7 @@ async def test_an_admin_shares_and_takes_back_what_is_shared_and_that_alone(
 ) -> None:
     await admin.send("/secrets", name="hf", value="x", shared="yes")
     await admin.send("/secrets", name="hf", value="y")
-    assert [it.shared for it in await plane.secrets.list_of(ADMIN)] == [False, True]
+    assert [it.shared for it in await read_secrets(plane.services, ADMIN)] == [False, True]
     page = await admin.text("/secrets")
     assert "every key" in page and "this key" in page
     assert page.count('name="shared" value="yes"') == 2, "the one to remove it, and the one to set it"
@@ -73,8 +74,8 @@ async def test_an_admin_shares_and_takes_back_what_is_shared_and_that_alone(
 async def test_a_key_sees_its_own_and_what_is_shared_and_shares_nothing_itself(
     signed_in: SignedIn, plane: Plane
 ) -> None:
-    await plane.secrets.put("everybodys", Secret("x"), ADMIN, shared=True)
-    await plane.secrets.put("admins", Secret("x"), ADMIN)
+    await put_secret(plane.services, "everybodys", Secret("x"), ADMIN, shared=True)
+    await put_secret(plane.services, "admins", Secret("x"), ADMIN)
     browser = await signed_in("write")
     await browser.send("/secrets", name="mine", value="x")
     page = await browser.text("/secrets")
@@ -91,7 +92,7 @@ async def test_a_key_sees_its_own_and_what_is_shared_and_shares_nothing_itself(
 async def test_who_may_only_look_sees_no_form_and_is_refused(signed_out: Browser, plane: Plane) -> None:
     made = await make_key(plane, "read")
     await signed_out.sign_in(made.secret.reveal())
-    await plane.secrets.put("everybodys", Secret("x"), ADMIN, shared=True)
+    await put_secret(plane.services, "everybodys", Secret("x"), ADMIN, shared=True)
     page = await signed_out.text("/secrets")
     assert "everybodys" in page and 'action="/secrets' not in page
     for path in ("/secrets", "/secrets/everybodys/remove"):
