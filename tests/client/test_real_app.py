@@ -316,21 +316,6 @@ async def test_a_plan_before_and_the_why_after(call: RealAppClient, herd: Herd) 
     assert str(told).startswith("Accepted: 1 × RTX 4090 24GB") and str(told).count("\n") >= 4
 
 
-async def test_credentials_and_templates_are_made_changed_and_deleted(call: RealAppClient) -> None:
-    login = await call(lambda it: it.registry.create("team", "robot", "canary"))
-    assert login in (await call(lambda it: it.registry.list())) and "canary" not in repr(login)
-    made = await call(
-        lambda it: it.create_template("mine", "a:1", registry_auth_id=login.id, ports=["80/http"])
-    )
-    assert (made.registry_auth_id, made.ports[0].port) == (login.id, 80)
-    changed = await call(lambda it: it.change_template(made, image_url="a:2"))
-    assert (changed.image_url, changed.ports) == ("a:2", made.ports)
-    with pytest.raises(Conflict):
-        await call(lambda it: it.registry.delete(login))
-    assert (await call(lambda it: it.delete_template(made.id))).removed
-    assert (await call(lambda it: it.registry.delete(login))).removed
-
-
 async def test_volumes_are_made_listed_and_deleted(call: RealAppClient, herd: Herd) -> None:
     made = await call(lambda it: it.volumes.create("data", "CN-HK-01", 100))
     assert (await call(lambda it: it.volumes.list())) == (made,)

@@ -45,9 +45,6 @@ RENT_IMAGE = pytest.param(
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 LOGS = pytest.param((sys.executable, "python/logs.py", "job"), id="python")
 VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "US-CA-06", "100"), id="python")
-PRIVATE_IMAGE = pytest.param(
-    (sys.executable, "python/private_image.py", "team", "robot", "ghcr.io/team/trainer:1"), id="python"
-)
 PREWARM = pytest.param(
     (sys.executable, "python/prewarm.py", "ghcr.io/team/trainer:1", "US-CA-06"), id="python"
 )
@@ -253,20 +250,6 @@ async def test_it_makes_a_volume_once_and_mounts_it(words: tuple[str, ...], serv
     assert it.said.splitlines() == ["data is there already", shown, mounted]
 
 
-@pytest.mark.parametrize("words", [PRIVATE_IMAGE])
-async def test_it_keeps_a_login_and_a_template_and_removes_them(
-    words: tuple[str, ...], server: Server
-) -> None:
-    login, image = "login: robot (team)", "template: ghcr.io/team/trainer:{}, pulled with team"
-    async with example(words, server.url) as it:
-        assert await it.end() == 0, it.said
-    assert it.lines == [login, image.format(1)]
-    async with example((*words[:-1], "ghcr.io/team/trainer:2", "--remove"), server.url) as it:
-        assert await it.end() == 0, it.said
-    assert it.lines == [login, image.format(2), "removed"]
-    assert REGISTRY_CANARY not in server.process.log.read_text()
-
-
 @pytest.mark.parametrize("words", [PREWARM])
 async def test_it_has_an_image_pulled_once_and_rents_there(words: tuple[str, ...], server: Server) -> None:
     async with example((*words, "--rent"), server.url) as it:
@@ -393,7 +376,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, PRIVATE_IMAGE, PREWARM, BUDGETS, NOTIFY, *RECEIVERS)
+    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, PREWARM, BUDGETS, NOTIFY, *RECEIVERS)
     assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)

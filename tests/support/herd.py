@@ -286,7 +286,6 @@ class Herd:
             billing=self.billing,
             volumes=self.billing,
             credentials=self.billing,
-            template_editor=self.billing,
             prewarms=self.billing,
             use_metrics=self.use_metrics,
             activity_probe=self.applications,

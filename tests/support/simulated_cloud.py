@@ -150,7 +150,7 @@ class SimulatedCloud(NovitaCloud):
 
 
 class SimulatedAccount:
-    """What the account has besides machines: bill, balance, volumes, credentials, templates, prewarms."""
+    """What the account has besides machines: bill, balance, volumes, credentials, prewarms."""
 
     def __init__(self, world: World, call: Exchange | None = None) -> None:
         transport = simulated_transport(world, call=call)
@@ -160,10 +160,6 @@ class SimulatedAccount:
         self.list_volumes = billing.list_volumes
         self.create_volume, self.delete_volume = volumes.create_volume, volumes.delete_volume
         self.list_credentials = images.list_credentials
-        self.create_credential = images.create_credential
-        self.delete_credential = images.delete_credential
-        self.create_template, self.change_template = images.create_template, images.change_template
-        self.delete_template = images.delete_template
         self.list_prewarms, self.prewarm_quota = prewarms.list_prewarms, prewarms.prewarm_quota
         self.create_prewarm, self.delete_prewarm = prewarms.create_prewarm, prewarms.delete_prewarm
 

@@ -15,7 +15,6 @@ TAG = "tests/domain/cloud/test_tag.py"
 PROPERTIES = "tests/domain/instance/lifecycle/test_properties.py"
 CAPACITY_LINE = "tests/domain/instance/test_capacity_line.py"
 OFFER_RANKING = "tests/domain/instance/test_offer_ranking.py"
-PREWARMS = "tests/entrypoints/http/routes/cloud/test_prewarms.py"
 HELD_PLANS = "tests/entrypoints/http/routes/instances/test_held_plans.py"
 VOLUMES = "tests/entrypoints/http/routes/test_volumes.py"
 BACKUP = "tests/ops/test_backup.py"
@@ -299,27 +298,19 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
     ),
     # Created once
     guard(
-        "the intent of a volume or prewarm task is durable before the call",
+        "the intent of a volume is durable before the call",
         part("not await", "False and not await"),
         f"{VOLUMES}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",
-        f"{PREWARMS}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",
     ),
     guard(
-        "a volume or prewarm task is looked for once more when no other may begin",
+        "a volume is looked for once more when no other may begin",
         drop(),
         f"{VOLUMES}::test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent",
-        f"{PREWARMS}::test_of_two_creates_whose_first_looks_both_found_nothing_one_is_sent",
     ),
     guard(
-        "an answer that was lost is no proof that a volume or prewarm task was not made",
+        "an answer that was lost is no proof that a volume was not made",
         before("await self.forget(intent.flag, intent.text)"),
         f"{VOLUMES}::test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once",
-        f"{PREWARMS}::test_a_lost_answer_is_looked_after_and_never_repeated_at_once",
-    ),
-    guard(
-        "a prewarm task without an answer is not sent again before it could have appeared",
-        drop(),
-        f"{PREWARMS}::test_a_lost_answer_is_looked_after_and_never_repeated_at_once",
     ),
     guard(
         "a volume without an answer is not sent again before it could have appeared",

@@ -12,13 +12,11 @@ TRANSPORT = "tests/adapters/novita/test_transport.py"
 SERVER_HISTORY = "tests/adapters/sql/postgres/test_server_history.py"
 OTEL_TRACER = "tests/adapters/tracing/test_otel_tracer.py"
 TRACED_LEASES = "tests/adapters/tracing/test_traced_leases.py"
-IMAGES_ON_THE_WIRE = "tests/contracts/cloud/test_images_on_the_wire.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 JOBS_CONTRACT = "tests/contracts/jobs/test_jobs_contract.py"
 OUTBOX_CONTRACT = "tests/contracts/webhooks/test_outbox_contract.py"
 SUCCESSION = "tests/domain/succession/test_succession.py"
 FIRST_CONTACT = "tests/ops/test_live_checks.py"
-IMAGES = "tests/entrypoints/http/routes/cloud/test_images.py"
 RENTING = "tests/entrypoints/mcp/test_renting.py"
 ACCOUNTS = "tests/proof/chaos/test_accounts.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
@@ -345,55 +343,6 @@ if key is None or key.webhook_secret is None:
         "texts of others are plain",
         instead("visible = text"),
         "tests/entrypoints/mcp/test_tools.py::test_what_others_wrote_stays_data",
-    ),
-    # Images
-    guard(
-        "a registry password that an answer quotes is not shown",
-        instead("secrets = NO_SECRETS"),
-        f"{IMAGES_ON_THE_WIRE}::test_an_error_that_quotes_a_secret_is_shown_without_it",
-    ),
-    guard(
-        "what a changed template holds is not shown",
-        part(
-            'self._change("/template/update", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row))',
-            'self._change("/template/update", {"template": row}, ResourceKind.TEMPLATE)',
-        ),
-        f"{IMAGES_ON_THE_WIRE}::test_what_a_template_holds_is_not_quoted_when_it_is_changed",
-    ),
-    guard(
-        "no hash from which a registry password could be guessed",
-        instead('SECRET_FIELDS = ("envs", "value")'),
-        f"{IMAGES}::test_no_password_and_no_variable_is_found_anywhere",
-    ),
-    guard(
-        "a change of a template leaves what it does not say",
-        instead('row = {"Id": template_id, **_said(draft)}'),
-        f"{IMAGES_ON_THE_WIRE}::test_a_change_of_a_template_says_the_rest_anew",
-    ),
-    guard(
-        "a template of another id is not overwritten",
-        part('not isinstance(row, dict) or text(row, "Id") != template_id', "not isinstance(row, dict)"),
-        f"{IMAGES_ON_THE_WIRE}::test_a_template_of_another_id_is_not_changed",
-    ),
-    guard(
-        "a name of a registry credential is given once",
-        part("await self._named(order.name)", "None"),
-        f"{IMAGES}::test_a_credential_is_kept_by_the_cloud_and_pulls_at_once",
-    ),
-    guard(
-        "a removal of a registry credential without an answer is not told as done",
-        drop(),
-        f"{IMAGES}::test_whether_a_lost_removal_has_happened_is_looked_up",
-    ),
-    guard(
-        "a removal of a template without an answer is not told as done",
-        drop(),
-        f"{IMAGES}::test_whether_a_lost_removal_has_happened_is_looked_up",
-    ),
-    guard(
-        "who makes a registry credential is on record before the cloud is asked",
-        drop(),
-        f"{IMAGES}::test_who_asked_is_on_record_before_the_cloud_is_asked",
     ),
     # Traces
     guard(

@@ -12,14 +12,12 @@ from gpuherd.bootstrap.build_use_cases import (
     build_delivery,
     build_health,
     build_health_round,
-    build_images,
     build_instances,
     build_key_secrets,
     build_metric_sources,
     build_observer,
     build_orphans,
     build_overview,
-    build_prewarms,
     build_volumes,
     build_watch_use,
     build_webhooks,
@@ -27,6 +25,7 @@ from gpuherd.bootstrap.build_use_cases import (
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import EventServices, Plane
 from gpuherd.resilience.per_host_limit import HostGate
+from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.access.audit_requests import AuditTrail
 from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments
@@ -34,6 +33,7 @@ from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.manage_volumes import ListVolumes
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
+from gpuherd.usecases.cloud.prewarm_images import PREWARMS_TTL_S
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
 from gpuherd.usecases.events.manage_webhooks import EndpointCache
@@ -97,7 +97,6 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         billing=outside.billing,
         volumes=outside.volumes,
         credentials=outside.credentials,
-        template_editor=outside.template_editor,
         prewarms=outside.prewarms,
         use_metrics=outside.use_metrics,
         activity_probe=outside.activity_probe,
@@ -120,6 +119,7 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         watch_cloud=outside.watch_cloud,
         browse_cloud=outside.browse_cloud,
         environments=Environments(outside.sealer, stores.secrets),
+        prewarm_cache=Cache(clock, PREWARMS_TTL_S, 1, "prewarms"),
         make_heir=MakeHeir(
             instances=stores.instances,
             event_recorder=event_recorder,
@@ -209,14 +209,13 @@ def _plane(outside: Outside, services: Services) -> Plane:
     stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
     list_volumes = ListVolumes(services.billing, services.money_caches.volumes)
     instances = build_instances(services, list_volumes)
-    prewarms = build_prewarms(services)
     caches = (
         *instances.read.caches,
         *instances.comprehensive.caches,
         *catalogue.caches,
         services.money_caches.balance,
         services.money_caches.volumes,
-        prewarms.list_all.cache,
+        services.prewarm_cache,
     )
     feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(feed.forget)
@@ -250,8 +249,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         orphans=build_orphans(services),
         events=EventServices(ReadEventHistory(stores.events), feed),
         volumes=build_volumes(services, list_volumes),
-        images=build_images(services),
-        prewarms=prewarms,
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.jobs, stores.outbox),

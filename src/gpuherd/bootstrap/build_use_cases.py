@@ -12,10 +12,8 @@ from gpuherd import __version__
 from gpuherd.adapters.prometheus_metrics import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
-    ImageServices,
     OrphanServices,
     PlanServices,
-    PrewarmServices,
     VolumeServices,
     WebhookServices,
 )
@@ -29,7 +27,6 @@ from gpuherd.usecases.cloud.collect_orphans import (
     UpdateOrphanLedger,
 )
 from gpuherd.usecases.cloud.create_once import CreateOnce
-from gpuherd.usecases.cloud.edit_templates import ManageRegistry, ManageTemplates
 from gpuherd.usecases.cloud.guard_creates import (
     INSTALLATION_SHARED,
     AccountGuard,
@@ -50,13 +47,6 @@ from gpuherd.usecases.cloud.manage_volumes import (
     PinRegion,
 )
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
-from gpuherd.usecases.cloud.prewarm_images import (
-    PREWARM_WORDS,
-    TTL_S,
-    CreatePrewarm,
-    DeletePrewarm,
-    ListPrewarms,
-)
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.deliver_webhook import DeliverWebhook, MessagePace
 from gpuherd.usecases.events.manage_webhooks import (
@@ -176,16 +166,6 @@ def build_watch_use(services: Services, up_since: datetime) -> WatchUse:
         event_recorder=services.event_recorder,
         job_factory=services.job_factory,
         clock=clock,
-    )
-
-
-def build_images(services: Services) -> ImageServices:
-    """Return what the outside may ask about them."""
-    audit, clock, catalogue = services.stores.audit, services.clock, services.browsed_catalogue
-    cloud = services.browse_cloud or services.cloud
-    return ImageServices(
-        registry=ManageRegistry(services.credentials, catalogue, audit, clock),
-        templates=ManageTemplates(services.template_editor, cloud, catalogue, audit, clock),
     )
 
 
@@ -388,26 +368,6 @@ def build_orphans(services: Services) -> OrphanServices:
             max_wait=services.rules.instance_max_wait,
             installation=installation,
         ),
-    )
-
-
-def build_prewarms(services: Services) -> PrewarmServices:
-    """Return what the outside may ask about prewarm tasks."""
-    stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
-    list_all = ListPrewarms(services.prewarms, catalogue, Cache(clock, TTL_S, 1, "prewarms"))
-    return PrewarmServices(
-        list_all=list_all,
-        create=CreatePrewarm(
-            prewarms=services.prewarms,
-            list_prewarms=list_all,
-            cloud=services.browse_cloud or services.cloud,
-            catalogue=catalogue,
-            flags=stores.flags,
-            clock=clock,
-            ids=services.ids,
-            create_once=CreateOnce(PREWARM_WORDS, stores.flags, clock, services.rules.settling),
-        ),
-        delete=DeletePrewarm(services.prewarms, list_all, stores.audit, clock),
     )
 
 

@@ -201,7 +201,6 @@ async def build_service(
         billing=link.billing,
         volumes=link.volumes,
         credentials=link.images,
-        template_editor=link.images,
         prewarms=link.prewarms,
         use_metrics=link.metrics,
         activity_probe=EgressActivityProbe(probe_egress),

@@ -16,7 +16,6 @@ from gpuherd.ports.cloud_port import (
     ImagePrewarms,
     NetworkVolumes,
     RegistryCredentials,
-    TemplateEditor,
 )
 from gpuherd.ports.costs_port import ProviderBilling
 from gpuherd.ports.egress_port import (
@@ -51,7 +50,6 @@ class Outside:
     billing: ProviderBilling
     volumes: NetworkVolumes
     credentials: RegistryCredentials
-    template_editor: TemplateEditor
     prewarms: ImagePrewarms
     use_metrics: UseMetrics
     activity_probe: ActivityProbe

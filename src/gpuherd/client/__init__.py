@@ -1,7 +1,7 @@
 """The Python client: `Gpuherd` waits for each answer, `AsyncGpuherd` is awaited. Both have the same verbs."""
 
 from gpuherd.client.access_resources import NewKey, NewSecret, WebhookSecret
-from gpuherd.client.async_client import AsyncGpuherd, TemplateFields
+from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_connection import Items, Page
 from gpuherd.client.client_errors import (
     ApiError,
@@ -162,7 +162,6 @@ __all__ = [
     "StatusPhase",
     "Sync",
     "Template",
-    "TemplateFields",
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",

@@ -29,14 +29,12 @@ from gpuherd.contract.catalogue_models import (
     PrewarmQuota,
     PrewarmRemoved,
     RegistryAuth,
-    RegistryAuthRemoved,
     Volume,
     VolumeRemoved,
 )
 from gpuherd.contract.instance_models import Instance
 from gpuherd.contract.money_models import Balance, Bill, Budget, BudgetRemoved, Costs, Leftovers
 from gpuherd.contract.service_models import CloudTrust, Orphan, Orphans
-from gpuherd.domain.secret import Secret
 
 Moment = date | datetime | str
 BudgetScopeBody = Mapping[str, Any]
@@ -155,26 +153,11 @@ class AsyncVolumes(AsyncResource):
 
 
 class AsyncRegistry(AsyncResource):
-    """`herd.registry`: logins to registries. Changes need the scope admin."""
+    """`herd.registry`: logins to registries, which the cloud keeps."""
 
     async def list(self) -> Items[RegistryAuth]:
         """Return the account's registry credentials by name, without passwords."""
         return await self._connection.items(RegistryAuth, "registryAuths", "/api/registry-auths")
-
-    async def create(self, name: str, username: str, password: str | Secret) -> RegistryAuth:
-        """Store a login in the cloud. `Conflict` (REGISTRY_AUTH_EXISTS) if its name is taken."""
-        body = {
-            "name": name,
-            "username": username,
-            "password": password.reveal() if isinstance(password, Secret) else password,
-        }
-        return await self._connection.change(RegistryAuth, "POST", "/api/registry-auths", body)
-
-    async def delete(self, auth: str | RegistryAuth) -> RegistryAuthRemoved:
-        """Delete a login. `Conflict` (REGISTRY_AUTH_IN_USE) while a machine or a template uses it."""
-        auth_id = auth if isinstance(auth, str) else auth.id
-        path = f"/api/registry-auths/{path_segment(auth_id)}"
-        return await self._connection.change(RegistryAuthRemoved, "DELETE", path)
 
 
 class AsyncPrewarms(AsyncResource):

@@ -7,9 +7,7 @@ import random
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
-
-from pydantic.alias_generators import to_camel
+from typing import Any, Literal, Self, Unpack
 
 from gpuherd.client.access_resources import AsyncAudit, AsyncKeys, AsyncSecrets, AsyncWebhooks
 from gpuherd.client.account_resources import (
@@ -21,11 +19,10 @@ from gpuherd.client.account_resources import (
     AsyncRegistry,
     AsyncVolumes,
 )
-from gpuherd.client.client_connection import DEFAULT_RETRIES, Clock, Connection, Items, decode, without_none
+from gpuherd.client.client_connection import DEFAULT_RETRIES, Clock, Connection, Items, decode
 from gpuherd.client.client_transport import (
     USER_AGENT,
     AiohttpTransport,
-    Json,
     Request,
     Transport,
     get,
@@ -44,7 +41,7 @@ from gpuherd.client.instance_resources import (
 from gpuherd.client.rental import Release, Rental, rental_terms
 from gpuherd.client.server_address import Address, find_server
 from gpuherd.client.wish import Wish, create_body
-from gpuherd.contract.catalogue_models import Product, Region, Template, TemplateRemoved
+from gpuherd.contract.catalogue_models import Product, Region, Template
 from gpuherd.contract.instance_models import Comprehensive, Instance
 from gpuherd.contract.plan_models import HeldPlan, Plan
 from gpuherd.contract.service_models import Creates, Health, Sync
@@ -54,18 +51,6 @@ from gpuherd.domain.secret import Secret
 TIMEOUT_S = 30.0
 # A plan waits for the cloud's catalogue, unlike a create.
 PLAN_TIMEOUT_S = 60.0
-
-
-class TemplateFields(TypedDict, total=False):
-    """The optional fields of a template."""
-
-    registry_auth_id: str | None
-    command: str | None
-    ports: Sequence[str] | None
-    # The cloud stores these in the clear. gpuherd never returns them.
-    envs: dict[str, str] | None
-    rootfs_size: int | None
-    min_cuda_version: str | None
 
 
 class AsyncGpuherd:
@@ -177,27 +162,6 @@ class AsyncGpuherd:
     async def template(self, template_id: str | int) -> Template:
         """Return one template."""
         return await self._connection.get(Template, _template_path(template_id))
-
-    async def create_template(self, name: str, image_url: str, **more: Unpack[TemplateFields]) -> Template:
-        """Make a template of the account; for admins. `Conflict` (TEMPLATE_EXISTS) if its name is taken."""
-        body = _template_body(name, image_url, more)
-        return await self._connection.change(Template, "POST", "/api/templates", body)
-
-    async def change_template(
-        self,
-        template: str | int | Template,
-        *,
-        name: str | None = None,
-        image_url: str | None = None,
-        **more: Unpack[TemplateFields],
-    ) -> Template:
-        """Change what is given; for admins. Running machines are not touched."""
-        body = _template_body(name, image_url, more)
-        return await self._connection.change(Template, "PATCH", _template_path(template), body)
-
-    async def delete_template(self, template: str | int | Template) -> TemplateRemoved:
-        """Delete a template of the account; for admins."""
-        return await self._connection.change(TemplateRemoved, "DELETE", _template_path(template))
 
     async def regions(self) -> Items[Region]:
         """Return the regions with all their names."""
@@ -312,8 +276,3 @@ async def _shielded(work: Coroutine[Any, Any, None]) -> None:
 def _template_path(template: str | int | Template) -> str:
     template_id = template.id if isinstance(template, Template) else str(template)
     return f"/api/templates/{path_segment(template_id)}"
-
-
-def _template_body(name: str | None, image_url: str | None, more: TemplateFields) -> Json:
-    fields: Json = {"name": name, "image_url": image_url, **more}
-    return {to_camel(field): value for field, value in without_none(fields).items()}

@@ -121,8 +121,6 @@ class Registry(Resource):
     """`herd.registry`: logins to registries."""
 
     list = blocking(AsyncRegistry.list)
-    create = blocking(AsyncRegistry.create)
-    delete = blocking(AsyncRegistry.delete)
 
 
 class Prewarms(Resource):
@@ -296,9 +294,6 @@ class Gpuherd(Resource):
     products = blocking(AsyncGpuherd.products)
     templates = blocking(AsyncGpuherd.templates)
     template = blocking(AsyncGpuherd.template)
-    create_template = blocking(AsyncGpuherd.create_template)
-    change_template = blocking(AsyncGpuherd.change_template)
-    delete_template = blocking(AsyncGpuherd.delete_template)
     regions = blocking(AsyncGpuherd.regions)
     comprehensive = blocking(AsyncGpuherd.comprehensive)
     sync = blocking(AsyncGpuherd.sync)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, StrictInt, StrictStr
+from pydantic import Field, StrictInt
 
 from gpuherd.contract.body_models import (
     Code,
@@ -12,7 +12,6 @@ from gpuherd.contract.body_models import (
     ShortText,
     Words,
     has_control_characters,
-    readable,
 )
 from gpuherd.contract.launch_models import BillingMode
 from gpuherd.contract.wire_models import Moment, ReplyModel, Usd, one_of
@@ -80,13 +79,6 @@ class Templates(ReplyModel):
     total: int
 
 
-class TemplateRemoved(ReplyModel):
-    """A template that is no more."""
-
-    id: str
-    removed: bool
-
-
 class RegistryAuth(ReplyModel, needs=("id", "name")):
     """A registry credential of the account. Its password is with the cloud, and never comes back."""
 
@@ -100,13 +92,6 @@ class RegistryAuthList(ReplyModel, needs=("registry_auths",)):
 
     registry_auths: tuple[RegistryAuth, ...]
     total: int
-
-
-class RegistryAuthRemoved(ReplyModel):
-    """A registry credential that is no more."""
-
-    id: str
-    removed: bool
 
 
 class Region(ReplyModel, needs=("code",)):
@@ -222,21 +207,3 @@ def _password(value: str) -> str:
     if has_control_characters(value):
         raise ValueError("must not contain control characters")
     return value
-
-
-class RegistryAuthBody(RequestModel):
-    """A login to a registry, for the cloud to keep."""
-
-    unknown_field: ClassVar[str] = "there is no field {path!r} here"
-
-    name: Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
-    username: Annotated[
-        Annotated[StrictStr, Field(min_length=1, max_length=511), AfterValidator(readable)],
-        Code("INVALID_USERNAME"),
-        Words("must be a text of 1 to 511 characters"),
-    ]
-    password: Annotated[
-        Annotated[StrictStr, Field(min_length=1, max_length=1024, repr=False), AfterValidator(_password)],
-        Code("INVALID_PASSWORD"),
-        Words("must be a text of 1 to 1024 characters"),
-    ]

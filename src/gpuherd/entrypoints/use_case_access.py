@@ -19,7 +19,6 @@ from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
 from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
-from gpuherd.usecases.cloud.edit_templates import ManageRegistry, ManageTemplates
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.handle_orphan import (
     AdoptOrphan,
@@ -29,7 +28,6 @@ from gpuherd.usecases.cloud.handle_orphan import (
 )
 from gpuherd.usecases.cloud.manage_volumes import CreateVolume, DeleteVolume, ListVolumes
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
-from gpuherd.usecases.cloud.prewarm_images import CreatePrewarm, DeletePrewarm, ListPrewarms
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.manage_webhooks import (
     KeyWebhookSecrets,
@@ -109,23 +107,6 @@ class VolumeServices:
 
 
 @dataclass(frozen=True)
-class PrewarmServices:
-    """What the outside may ask about image prewarm."""
-
-    list_all: ListPrewarms
-    create: CreatePrewarm
-    delete: DeletePrewarm
-
-
-@dataclass(frozen=True)
-class ImageServices:
-    """What the outside may ask about what the account keeps for images."""
-
-    registry: ManageRegistry
-    templates: ManageTemplates
-
-
-@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -167,8 +148,6 @@ class Plane:
     orphans: OrphanServices
     events: EventServices
     volumes: VolumeServices
-    images: ImageServices
-    prewarms: PrewarmServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

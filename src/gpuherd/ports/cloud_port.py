@@ -10,13 +10,11 @@ from gpuherd.domain.cloud.network_volume import VolumeOrder
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
 from gpuherd.domain.cloud.template import (
     CreateCall,
-    CredentialOrder,
     Prewarm,
     PrewarmOrder,
     PrewarmQuota,
     RegistryCredential,
     Template,
-    TemplateDraft,
 )
 
 
@@ -113,30 +111,6 @@ class RegistryCredentials(Protocol):
         """Return all of them."""
         ...
 
-    async def create_credential(self, order: CredentialOrder) -> None:
-        """Keep a login; the call is made once. Only the list says its id, by its name."""
-        ...
-
-    async def delete_credential(self, auth_id: str) -> None:
-        """Remove one; `NotFound` (REGISTRY_AUTH_NOT_FOUND), `Conflict` (REGISTRY_AUTH_IN_USE)."""
-        ...
-
-
-class TemplateEditor(Protocol):
-    """Changes to the account's own templates. Every call may raise `CloudUnavailable`, as above."""
-
-    async def create_template(self, draft: TemplateDraft) -> str:
-        """Make a template and return its id. The call is made once; `OutcomeUnknown`: it may be there."""
-        ...
-
-    async def change_template(self, template_id: str, draft: TemplateDraft) -> None:
-        """Change what the draft says; `NotFound` (TEMPLATE_NOT_FOUND), `CloudRefused` if it is not ours."""
-        ...
-
-    async def delete_template(self, template_id: str) -> None:
-        """Remove one; as above."""
-        ...
-
 
 class ImagePrewarms(Protocol):
     """The account's image prewarm tasks. Every call may raise `CloudUnavailable`: surely nothing happened.
@@ -152,7 +126,7 @@ class ImagePrewarms(Protocol):
         """Return how many there are and may be."""
         ...
 
-    async def create_prewarm(self, order: PrewarmOrder, send_by_s: float = math.inf) -> str:
+    async def create_prewarm(self, order: PrewarmOrder) -> str:
         """Begin to pull an image and return the id of the task. The call is made once, whatever happens.
 
         `CloudRefused`: surely not made, perhaps because the quota is used up.

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         ImagePrewarms,
         NetworkVolumes,
         RegistryCredentials,
-        TemplateEditor,
     )
     from gpuherd.ports.costs_port import Budgets, Costs, ProviderBilling
     from gpuherd.ports.egress_port import ActivityProbe, EgressStreams, Prober, UseMetrics
@@ -46,12 +45,14 @@ if TYPE_CHECKING:
     from gpuherd.ports.telemetry_port import Meter, Tracer
     from gpuherd.ports.webhook_port import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
     from gpuherd.resilience.rate_limiter import RateLimiter
+    from gpuherd.resilience.ttl_cache import Cache
     from gpuherd.usecases.access.audit_requests import AuditTrail
     from gpuherd.usecases.access.manage_keys import ApiKeyCache
     from gpuherd.usecases.access.manage_secrets import Environments
     from gpuherd.usecases.access.sign_in import Sessions
     from gpuherd.usecases.cloud.guard_creates import AccountGuard, InstallationAlarm, VanishingBrake
     from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
+    from gpuherd.usecases.cloud.prewarm_images import PrewarmListing
     from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
     from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
     from gpuherd.usecases.events.manage_webhooks import EndpointCache, KeyWebhookSecrets
@@ -159,7 +160,6 @@ class Services:
     billing: ProviderBilling
     volumes: NetworkVolumes
     credentials: RegistryCredentials
-    template_editor: TemplateEditor
     prewarms: ImagePrewarms
     use_metrics: UseMetrics
     activity_probe: ActivityProbe
@@ -212,5 +212,6 @@ class Services:
     capacity_line: CapacityLine
     watch_capacity: WatchCapacity
     environments: Environments
+    prewarm_cache: Cache[str, PrewarmListing]
     make_heir: MakeHeir
     end_lineage: EndLineage

@@ -39,7 +39,6 @@ class ResourceKind(Enum):
     MACHINE = "machine"
     TEMPLATE = "template"
     VOLUME = "volume"
-    REGISTRY_AUTH = "registry credential"
     PREWARM = "prewarm task"
 
 
@@ -64,9 +63,8 @@ NO_TEMPLATE = frozenset({"TEMPLATE_NOT_FOUND", "TEMPLATE_IS_PRIVATE"})
 NO_VOLUME = frozenset({"NETWORK_STORAGE_NOT_FOUND"})
 VOLUME_IN_USE = frozenset({"NETWORK_STORAGE_IN_USE"})
 NO_VOLUMES_HERE = frozenset({"CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT"})
-AUTH_IN_USE = frozenset({"IMAGE_AUTH_IN_USE"})
 OF_VOLUMES = NO_VOLUME | VOLUME_IN_USE | NO_VOLUMES_HERE
-_KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE | OF_VOLUMES | AUTH_IN_USE
+_KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE | OF_VOLUMES
 _WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 
@@ -172,14 +170,6 @@ def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) ->
             return Conflict("a machine has this volume; delete that one first", code="VOLUME_IN_USE")
         if reason in NO_VOLUMES_HERE:
             return Conflict("this region has no network volumes", code="VOLUMES_NOT_SUPPORTED")
-    if about is ResourceKind.REGISTRY_AUTH:
-        if _is_missing(status, problem, GONE, "auth not found"):
-            return NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
-        if reason in AUTH_IN_USE:
-            return Conflict(
-                "a machine or a template uses this registry credential; delete or change that one first",
-                code="REGISTRY_AUTH_IN_USE",
-            )
     if about is ResourceKind.PREWARM and _is_missing(status, problem, GONE, "task not found"):
         return NotFound(f"there is no such prewarm task: {problem}", code="PREWARM_NOT_FOUND")
     if about is ResourceKind.MACHINE and _is_missing(status, problem, GONE, "instance not found"):

@@ -1,14 +1,11 @@
-"""Novita's registry credentials, templates and prewarm tasks: made, changed and removed, each by one call."""
+"""List Novita's registry credentials; list, create and delete prewarm tasks."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections import defaultdict
 from typing import Any
 
 from gpuherd.adapters.novita import novita_failures, novita_json
-from gpuherd.adapters.novita.novita_call import NovitaReply
 from gpuherd.adapters.novita.novita_failures import ResourceKind
 from gpuherd.adapters.novita.novita_json import (
     moment,
@@ -19,17 +16,14 @@ from gpuherd.adapters.novita.novita_json import (
 )
 from gpuherd.adapters.novita.novita_transport import NovitaTransport
 from gpuherd.adapters.novita.paged_list import PAGE_SIZE, NovitaPage, PagedList
-from gpuherd.adapters.novita.redaction import NO_SECRETS, CallSecrets
+from gpuherd.adapters.novita.redaction import CallSecrets
 from gpuherd.domain.cloud.template import (
-    TEMPLATE_DISK_GB,
-    CredentialOrder,
     Prewarm,
     PrewarmOrder,
     PrewarmProduct,
     PrewarmQuota,
     PrewarmState,
     RegistryCredential,
-    TemplateDraft,
 )
 from gpuherd.domain.errors import CloudError
 from gpuherd.domain.secret import Secret
@@ -48,7 +42,7 @@ REASON_CHARS = 300
 
 
 class NovitaImages:
-    """The ports `RegistryCredentials` and `TemplateEditor`."""
+    """The port `RegistryCredentials`."""
 
     def __init__(self, transport: NovitaTransport) -> None:
         self._transport = transport
@@ -62,49 +56,6 @@ class NovitaImages:
         return tuple(
             RegistryCredential(text(it, "id"), text(it, "name"), text(it, "username")) for it in found
         )
-
-    async def create_credential(self, order: CredentialOrder) -> None:
-        body = {"name": order.name, "username": order.username, "password": order.password.reveal()}
-        # guard: a registry password that an answer quotes is not shown
-        secrets = CallSecrets(credentials=(order.password,))
-        await self._change("/repository/auth/save", body, ResourceKind.REGISTRY_AUTH, secrets)
-
-    async def delete_credential(self, auth_id: str) -> None:
-        await self._change("/repository/auth/delete", {"id": auth_id}, ResourceKind.REGISTRY_AUTH)
-
-    async def create_template(self, draft: TemplateDraft) -> str:
-        row = {"type": "instance", "channel": "private", "rootfsSize": TEMPLATE_DISK_GB, **_said(draft)}
-        reply = await self._change(
-            "/template/create", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row)
-        )
-        if template_id := text(reply.body or {}, "templateId"):
-            return template_id
-        raise novita_failures.outcome_unknown(reply)
-
-    async def change_template(self, template_id: str, draft: TemplateDraft) -> None:
-        # An update says everything anew, also what we know nothing of.
-        query = {"templateId": template_id}
-        found = await self._transport.read("/template", query, about=ResourceKind.TEMPLATE, lane=Lane.BROWSE)
-        row = found.get("template")
-        # guard: a template of another id is not overwritten
-        if not isinstance(row, dict) or text(row, "Id") != template_id:
-            raise novita_failures.unreadable()
-        # guard: a change of a template leaves what it does not say
-        row = {**row, **_said(draft)}
-        # guard: what a changed template holds is not shown
-        await self._change("/template/update", {"template": row}, ResourceKind.TEMPLATE, _secrets_of(row))
-
-    async def delete_template(self, template_id: str) -> None:
-        await self._change("/template/delete", {"templateId": template_id}, ResourceKind.TEMPLATE)
-
-    async def _change(
-        self, path: str, body: dict[str, Any], about: ResourceKind, secrets: CallSecrets = NO_SECRETS
-    ) -> NovitaReply:
-        reply = await self._transport.change(path, body, secrets=secrets)
-        error = novita_failures.failure_of_change(reply, about)
-        if error is not None:
-            raise error
-        return reply
 
 
 class NovitaPrewarms:
@@ -129,7 +80,7 @@ class NovitaPrewarms:
             raise novita_failures.unreadable()
         return PrewarmQuota(used, limit, whole(body, "perImageSize") or 0)
 
-    async def create_prewarm(self, order: PrewarmOrder, send_by_s: float = math.inf) -> str:
+    async def create_prewarm(self, order: PrewarmOrder) -> str:
         body: dict[str, Any] = {"imageUrl": order.image, "clusterId": order.cluster_id}
         if order.registry_auth_id:
             body["repositoryAuth"] = order.registry_auth_id
@@ -142,7 +93,6 @@ class NovitaPrewarms:
             "/image/prewarm",
             body,
             may_probe=False,
-            send_by_s=send_by_s,
             secrets=self._secrets_of(order.registry_auth_id),
         )
         prewarm_id = novita_json.read_id(reply.body or {}) if reply.is_success else ""
@@ -215,33 +165,3 @@ class NovitaPrewarms:
         words = [it for it in said if isinstance(it, str)] if isinstance(said, list) else []
         secrets = self._secrets_of(auth)
         return tuple(safe_text(secrets.redact(it), REASON_CHARS) for it in words[:REASONS_MAX])
-
-
-def _said(draft: TemplateDraft) -> dict[str, Any]:
-    """Return what a draft says, in Novita's words."""
-    words: dict[str, Any] = {
-        "name": draft.name,
-        "image": draft.image,
-        "imageAuth": draft.registry_auth_id,
-        "startCommand": draft.command,
-        "entrypoint": draft.entrypoint,
-        "rootfsSize": draft.disk_gb,
-        "minCudaVersion": draft.min_cuda_version,
-        "ports": None if draft.ports is None else _ports(draft.ports),
-        "envs": None if draft.envs is None else [{"key": key, "value": value} for key, value in draft.envs],
-    }
-    return {key: value for key, value in words.items() if value is not None}
-
-
-def _ports(ports: tuple[tuple[int, str], ...]) -> list[dict[str, Any]]:
-    by_type: defaultdict[str, list[int]] = defaultdict(list)
-    for number, kind in ports:
-        by_type[kind].append(number)
-    return [{"type": kind, "ports": numbers} for kind, numbers in by_type.items()]
-
-
-def _secrets_of(row: dict[str, Any]) -> CallSecrets:
-    """Return what a template holds that nobody must read in an answer: people keep tokens in all of it."""
-    commands = tuple(Secret(it) for key in ("startCommand", "entrypoint") if (it := text(row, key)))
-    envs = [(text(it, "key"), text(it, "value")) for it in parts(row, "envs")]
-    return CallSecrets(values=commands).with_envs(envs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +24,9 @@ from gpuherd.domain.instance.launch_spec import (
     port_text,
     registry_of,
 )
-from gpuherd.domain.secret import Secret
+
+# The channel of the templates that Novita offers to every account.
+OFFICIAL = "official"
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,6 @@ def with_envs(template: Template, envs: Sequence[OpenedEnv]) -> Template:
     return check_template(replace(template, envs=tuple(merged.items())))
 
 
-# So many Novita takes in a template; a machine may open more.
-TEMPLATE_PORTS_MAX = 10
-
-
-TEMPLATE_DISK_GB = 60
-
-
 @dataclass(frozen=True)
 class RegistryCredential:
     """A login to a registry, without its password."""
@@ -166,31 +159,6 @@ class RegistryCredential:
     auth_id: str
     name: str
     username: str
-
-
-@dataclass(frozen=True)
-class CredentialOrder:
-    """A login to be kept by the cloud. The password goes there, and nowhere else."""
-
-    name: str
-    username: str
-    password: Secret
-
-
-@dataclass(frozen=True)
-class TemplateDraft:
-    """What a template shall say; None: nothing about this."""
-
-    name: str | None = None
-    image: str | None = None
-    registry_auth_id: str | None = None
-    command: str | None = None
-    entrypoint: str | None = None
-    ports: tuple[tuple[int, str], ...] | None = None
-    # Hidden from repr: people keep tokens in here.
-    envs: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
-    disk_gb: int | None = None
-    min_cuda_version: str | None = None
 
 
 PRODUCTS_MAX = 20
@@ -259,38 +227,8 @@ class PrewarmOrder:
     products: tuple[PrewarmProduct, ...] = ()
     note: str = ""
 
-    @property
-    def digest(self) -> str:
-        """Return what tells it from orders of something else: what is pulled, and where to."""
-        words = [self.image, self.cluster_id, *sorted(it.product_id for it in self.products)]
-        return hashlib.sha256(json.dumps(words).encode()).hexdigest()
-
     def is_done_by(self, task: Prewarm) -> bool:
         """Return True if this task pulls the same to the same place."""
         ids = {it.product_id for it in self.products}
         same_place = (self.image, self.cluster_id) == (task.image, task.cluster_id)
         return same_place and ids == {it.product_id for it in task.products}
-
-
-@dataclass(frozen=True)
-class PrewarmIntent:
-    """A create that may have been sent; written down before the first byte goes out.
-
-    Tasks have neither name nor tag: a task for the same that was not there before is the witness.
-    """
-
-    # Tells it from every other intent of the same words.
-    nonce: str
-    # The tasks for the same that were there already: failed ones.
-    before: tuple[str, ...]
-    sent_at: datetime
-
-    def to_text(self) -> str:
-        """Return it as it is stored."""
-        return json.dumps([self.nonce, list(self.before), self.sent_at.isoformat()])
-
-    @staticmethod
-    def of_text(stored: str) -> PrewarmIntent:
-        """Return what was stored."""
-        nonce, before, sent_at = json.loads(stored)
-        return PrewarmIntent(nonce, tuple(before), datetime.fromisoformat(sent_at))

@@ -6,12 +6,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.catalogue_models import RegistryAuthBody, VolumeBody
+from gpuherd.contract.catalogue_models import VolumeBody
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.cloud.template import CredentialOrder, PrewarmState
+from gpuherd.domain.cloud.template import PrewarmState
 from gpuherd.domain.instance.offer_ranking import offers_named
-from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller
@@ -22,8 +20,9 @@ from gpuherd.entrypoints.list_queries import (
     text,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.workload import PrewarmBody, TemplateBody, TemplateChangeBody
+from gpuherd.entrypoints.schemas.workload import PrewarmBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.cloud import prewarm_images
 from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 from gpuherd.usecases.views.money_view import describe_volume, describe_volumes
 from gpuherd.usecases.views.service_view import (
@@ -31,7 +30,6 @@ from gpuherd.usecases.views.service_view import (
     describe_prewarms,
     describe_products,
     describe_regions,
-    describe_registry_auth,
     describe_registry_auths,
     describe_template,
     describe_templates,
@@ -71,53 +69,15 @@ async def regions(request: Request) -> Response:
     return json_reply(describe_regions(await plane_of(request).catalogue.regions()))
 
 
-template_router = APIRouter(prefix="/api/templates", tags=["catalogue"])
-
-
-@template_router.post("", status_code=201, openapi_extra=takes(TemplateBody))
-async def create(request: Request) -> Response:
-    """Make a template of your account; its name must be free. The cloud keeps its variables in the clear."""
-    draft = validate_body(TemplateBody, await read_object(request)).to_draft()
-    made = await plane_of(request).images.templates.create(draft, acting_caller(request))
-    return json_reply(describe_template(made), status=201)
-
-
-@template_router.patch("/{template_id}", openapi_extra=takes(TemplateChangeBody))
-async def change(template_id: str, request: Request) -> Response:
-    """Change a template of your account; what is left out stays. Machines that run are not touched."""
-    draft = validate_body(TemplateChangeBody, await read_object(request)).to_draft()
-    changed = await plane_of(request).images.templates.change(template_id, draft, acting_caller(request))
-    return json_reply(describe_template(changed))
-
-
-@template_router.delete("/{template_id}")
-async def delete(template_id: str, request: Request) -> Response:
-    """Delete a template of your account. Machines that were made from it stay."""
-    return json_reply(await plane_of(request).images.templates.delete(template_id, acting_caller(request)))
-
-
 registry_router = APIRouter(prefix="/api/registry-auths", tags=["registry"])
 
 
 @registry_router.get("")
 async def list_registry_auths(request: Request) -> Response:
     """List the account's registry credentials by name, without their passwords."""
-    return json_reply(describe_registry_auths(await plane_of(request).images.registry.list_all()))
-
-
-@registry_router.post("", status_code=201, openapi_extra=takes(RegistryAuthBody))
-async def create_registry(request: Request) -> Response:
-    """Give the cloud a login to a registry. gpuherd keeps nothing of it; its name must be free."""
-    body = validate_body(RegistryAuthBody, await read_object(request))
-    order = CredentialOrder(body.name, body.username, Secret(body.password))
-    made = await plane_of(request).images.registry.create(order, acting_caller(request))
-    return json_reply(describe_registry_auth(made), status=201)
-
-
-@registry_router.delete("/{auth_id}")
-async def delete_registry(auth_id: str, request: Request) -> Response:
-    """Delete a registry credential; not while a machine or a template uses it."""
-    return json_reply(await plane_of(request).images.registry.delete(auth_id, acting_caller(request)))
+    return json_reply(
+        describe_registry_auths(await plane_of(request).services.credentials.list_credentials())
+    )
 
 
 prewarm_router = APIRouter(prefix="/api/prewarms", tags=["prewarms"])
@@ -131,7 +91,7 @@ async def list_prewarms(request: Request) -> Response:
     state, region = query(STATE), query(REGION)
     query.only((STATE, REGION))
     query.done()
-    found = await plane_of(request).prewarms.list_all(state, region)
+    found = await prewarm_images.list_prewarms(plane_of(request).services, state, region)
     return json_reply(describe_prewarms(found.tasks, found.quota))
 
 
@@ -139,15 +99,16 @@ async def list_prewarms(request: Request) -> Response:
 async def create_prewarms(request: Request) -> Response:
     """Pull an image into a region ahead of time. Machines there, and with these products, start sooner."""
     plane, caller = plane_of(request), acting_caller(request)
-    wanted = (await parsed(PrewarmBody, await read_object(request), plane, caller)).to_wish()
-    made = await plane.prewarms.create(wanted, caller)
+    wanted = (await parsed(PrewarmBody, await read_object(request), plane, caller)).to_spec()
+    made = await prewarm_images.create_prewarm(plane.services, wanted, caller)
     return json_reply(describe_prewarm(made), status=201)
 
 
 @prewarm_router.delete("/{prewarm_id}")
 async def delete_prewarms(prewarm_id: str, request: Request) -> Response:
     """Delete a prewarm task, which makes room for another; machines that run are not touched."""
-    return json_reply(await plane_of(request).prewarms.delete(prewarm_id, acting_caller(request)))
+    services, caller = plane_of(request).services, acting_caller(request)
+    return json_reply(await prewarm_images.delete_prewarm(services, prewarm_id, caller))
 
 
 volume_router = APIRouter(prefix="/api/volumes", tags=["volumes"])

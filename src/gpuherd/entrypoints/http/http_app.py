@@ -40,9 +40,6 @@ from gpuherd.entrypoints.http import (
     catalogue_routes as registry,
 )
 from gpuherd.entrypoints.http import (
-    catalogue_routes as templates,
-)
-from gpuherd.entrypoints.http import (
     cloud_routes as caches,
 )
 from gpuherd.entrypoints.http import (
@@ -122,7 +119,6 @@ ROUTERS = (
     health.health_router,
     metrics.metrics_router,
     catalogue.catalogue_router,
-    templates.template_router,
     registry.registry_router,
     prewarms.prewarm_router,
     caches.cache_router,

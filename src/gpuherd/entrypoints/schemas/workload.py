@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, StrictStr, WithJsonSchema
 
 from gpuherd.contract.body_models import NOT_BLANK, Code, NotNull, RequestModel, ShortText, Words
-from gpuherd.domain.cloud.template import PRODUCTS_MAX, TEMPLATE_PORTS_MAX, TemplateDraft
+from gpuherd.domain.cloud.template import PRODUCTS_MAX
 from gpuherd.domain.instance.launch_spec import (
     GIVEN_ENVS_MAX,
     IMAGE_CHARS_MAX,
@@ -29,7 +29,7 @@ from gpuherd.domain.instance.launch_spec import (
     value_problem,
 )
 from gpuherd.domain.secret import NAME, Secret
-from gpuherd.usecases.cloud.prewarm_images import PrewarmWish
+from gpuherd.usecases.cloud.prewarm_images import PrewarmSpec
 
 COMMAND_CHARS_MAX = 2047
 ENVS_SCHEMA = {
@@ -119,13 +119,6 @@ def _volumes(value: Any) -> tuple[VolumeMount, ...]:
     return tuple(mounts)
 
 
-def _template_envs(value: Any) -> tuple[tuple[str, str], ...]:
-    given = _envs(value)
-    if named := next((it.name for it in given if it.value is None), None):
-        raise ValueError(f"{named} must be a text: the cloud keeps it, so name secrets where you rent")
-    return tuple((it.name, it.value.reveal()) for it in given if it.value is not None)
-
-
 VOLUMES_SCHEMA = {
     "type": "array",
     "maxItems": MOUNTS_MAX,
@@ -178,61 +171,6 @@ Volumes = Annotated[
 ]
 
 
-_TemplateName = Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
-_PORTS = Field(max_length=TEMPLATE_PORTS_MAX)
-_ENVS = {**ENVS_SCHEMA, "additionalProperties": {"type": "string", "maxLength": 4095}}
-
-
-class TemplateChangeBody(RequestModel):
-    """What is to be different in a template; what is left out stays."""
-
-    unknown_field: ClassVar[str] = "there is no field {path!r} here"
-
-    name: Annotated[_TemplateName | None, NotNull()] = None
-    image_url: ImageUrl = None
-    registry_auth_id: RegistryAuthId = None
-    command: Command = None
-    ports: Annotated[
-        Annotated[tuple[StrictStr, ...], _PORTS, AfterValidator(_ports)] | None,
-        NotNull(),
-        Code("INVALID_PORTS"),
-    ] = None
-    envs: Annotated[
-        tuple[tuple[str, str], ...] | None,
-        PlainValidator(_template_envs),
-        WithJsonSchema(_ENVS),
-        Field(repr=False),
-        Code("INVALID_ENVS"),
-    ] = None
-    disk_gb: Annotated[
-        Annotated[StrictInt, Field(ge=10, le=1000)] | None,
-        NotNull(),
-        Field(alias="rootfsSize"),
-        Code("INVALID_ROOTFS_SIZE"),
-    ] = None
-    min_cuda_version: MinCudaVersion = None
-
-    def to_draft(self) -> TemplateDraft:
-        """Return what is asked for."""
-        return TemplateDraft(
-            name=self.name,
-            image=self.image_url,
-            registry_auth_id=self.registry_auth_id,
-            command=self.command,
-            ports=None if self.ports is None else parse_ports(self.ports),
-            envs=self.envs,
-            disk_gb=self.disk_gb,
-            min_cuda_version=self.min_cuda_version,
-        )
-
-
-class TemplateBody(TemplateChangeBody):
-    """A template to make."""
-
-    name: _TemplateName
-    image_url: Annotated[_Image, Code("INVALID_IMAGE")]
-
-
 class PrewarmBody(RequestModel):
     """An image to pull into a region."""
 
@@ -253,8 +191,8 @@ class PrewarmBody(RequestModel):
         ShortText | None, NotNull(), Code("INVALID_NOTE"), Words("must be a text of 1 to 200 characters")
     ] = None
 
-    def to_wish(self) -> PrewarmWish:
+    def to_spec(self) -> PrewarmSpec:
         """Return what is asked for."""
-        return PrewarmWish(
+        return PrewarmSpec(
             self.image_url, self.region, self.registry_auth_id or "", self.products or (), self.note or ""
         )

@@ -1,7 +1,8 @@
-"""Offers with price bars, and volumes."""
+"""The pages of what the cloud has: offers with price bars, images, volumes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from gpuherd.contract.catalogue_models import VolumeBody
 from gpuherd.domain.cloud.network_volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.domain.cloud.offer import BillingMode, Offer
+from gpuherd.domain.cloud.template import OFFICIAL
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.entrypoints.http_auth import acting_caller
 from gpuherd.entrypoints.problem_response import parsed
@@ -30,6 +32,7 @@ from gpuherd.entrypoints.web.page_rendering import Routes, done, page
 from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
 from gpuherd.usecases.cloud.read_catalogue import OFFERS_TTL_S
 from gpuherd.usecases.views.money_view import describe_volumes
+from gpuherd.usecases.views.service_view import describe_registry_auths, describe_templates
 
 BAR_WIDTH = 340
 _LAST = Decimal("Infinity")
@@ -137,6 +140,28 @@ async def show(request: Request) -> Response:
 
 
 OFFER_ROUTES: Routes = {("GET", "/offers"): show}
+
+
+async def show_images(request: Request) -> Response:
+    """List templates and registry credentials."""
+    plane = plane_of(request)
+    (templates, unknown), (credentials, unknown_credentials) = await asyncio.gather(
+        unless_unreachable(plane.catalogue.templates(), ()),
+        unless_unreachable(plane.services.credentials.list_credentials(), ()),
+    )
+    listed = describe_templates(sorted(templates, key=lambda it: (it.name, it.template_id))).templates
+    return page(
+        request,
+        "images.html",
+        own=[it for it in listed if it.channel != OFFICIAL],
+        official=[it for it in listed if it.channel == OFFICIAL],
+        unknown=unknown,
+        credentials=describe_registry_auths(credentials).registry_auths,
+        unknown_credentials=unknown_credentials,
+    )
+
+
+IMAGE_ROUTES: Routes = {("GET", "/images"): show_images}
 
 
 async def show_volumes(request: Request) -> Response:

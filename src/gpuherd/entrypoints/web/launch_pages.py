@@ -263,7 +263,7 @@ async def _choices(request: Request) -> Choices:
         unless_unreachable(plane.catalogue.templates(), ()),
         unless_unreachable(plane.catalogue.regions(), ()),
         unless_unreachable(plane.volumes.list_all(), ()),
-        unless_unreachable(plane.images.registry.list_all(), ()),
+        unless_unreachable(plane.services.credentials.list_credentials(), ()),
     )
     # Of two of one name, the first counts.
     secrets = {it.name: it for it in reversed(await read_secrets(plane.services, acting_caller(request)))}

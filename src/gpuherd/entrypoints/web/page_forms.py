@@ -202,11 +202,6 @@ def typed_pairs(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def typed_list(text: str) -> list[str]:
-    """Read `RTX 4090 24GB, H100`: what has blanks inside is parted by commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def typed_ports(text: str) -> list[str]:
     """Read `8000/http, 22/tcp`."""
     return text.replace(",", " ").split()

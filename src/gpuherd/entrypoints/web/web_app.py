@@ -32,7 +32,6 @@ from gpuherd.entrypoints.use_case_access import Plane, plane_of
 from gpuherd.entrypoints.web import (
     access_pages,
     catalogue_pages,
-    image_pages,
     instance_pages,
     launch_pages,
     money_pages,
@@ -49,15 +48,6 @@ from gpuherd.entrypoints.web import (
 )
 from gpuherd.entrypoints.web import (
     catalogue_pages as offers,
-)
-from gpuherd.entrypoints.web import (
-    image_pages as prewarms,
-)
-from gpuherd.entrypoints.web import (
-    image_pages as registry,
-)
-from gpuherd.entrypoints.web import (
-    image_pages as templates,
 )
 from gpuherd.entrypoints.web import (
     instance_pages as instances,
@@ -114,7 +104,7 @@ PAGES: Routes = {
     **cloud.CLOUD_ROUTES,
     **creates.CREATES_ROUTES,
     **webhook_pages.ENDPOINT_ROUTES,
-    **image_pages.IMAGE_ROUTES,
+    **catalogue_pages.IMAGE_ROUTES,
     **instance_pages.INSTANCE_ROUTES,
     **instances.LIST_ROUTES,
     **jobs.JOB_ROUTES,
@@ -124,13 +114,10 @@ PAGES: Routes = {
     **offers.OFFER_ROUTES,
     **orphans.ORPHAN_ROUTES,
     **overview.OVERVIEW_ROUTES,
-    **prewarms.PREWARM_ROUTES,
-    **registry.REGISTRY_ROUTES,
     **launch_pages.ROUTES,
     **secrets.SECRET_ROUTES,
     **settings.SETTINGS_ROUTES,
     **static_files.STATIC_ROUTES,
-    **templates.TEMPLATE_ROUTES,
     **catalogue_pages.VOLUME_ROUTES,
     **webhooks.DELIVERY_ROUTES,
 }

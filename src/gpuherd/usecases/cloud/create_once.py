@@ -1,4 +1,4 @@
-"""A create that the cloud knows no tag for, sent once or not at all: a network volume, a prewarm task.
+"""A create that the cloud knows no tag for, sent once or not at all: a network volume.
 
 The intent is durable before the call and bars every other while it is there. Who has written one looks once
 more before sending: since the first look another may have been made, and its intent forgotten. When no answer
@@ -70,14 +70,14 @@ class CreateOnce:
 
         `check_absent` looks whether it is there already, and raises if so.
         """
-        # guard: the intent of a volume or prewarm task is durable before the call
+        # guard: the intent of a volume is durable before the call
         if not await self.flags.swap(intent.flag, intent.stored, intent.text, intent.audit_record):
             raise Conflict(
                 f"another create of this {self.words.thing} is under way",
                 code=self.words.in_progress_code,
             )
         send_by_s = self.clock.boottime() + SEND_WITHIN_S
-        # guard: a volume or prewarm task is looked for once more when no other may begin
+        # guard: a volume is looked for once more when no other may begin
         await self._look_again(intent, check_absent)
         try:
             made = await send(send_by_s)
@@ -87,7 +87,7 @@ class CreateOnce:
             except CloudError:
                 witness = None
             if witness is None:
-                # guard: an answer that was lost is no proof that a volume or prewarm task was not made
+                # guard: an answer that was lost is no proof that a volume was not made
                 raise self._not_known(self.settling.settle_without_witness.total_seconds()) from unknown
             made = witness
         except GpuherdError:

@@ -194,15 +194,6 @@ class CatalogueCache:
         kept = [self._offers.peek(mode) for mode in modes]
         return None if None in kept else tuple(chain.from_iterable(filter(None, kept)))
 
-    def forget_templates(self) -> None:
-        """One was made, changed or removed: ask anew next time."""
-        self._templates.clear()
-        self._missing.clear()
-
-    def forget_registry_auths(self) -> None:
-        """One was made or removed: ask anew next time."""
-        self._registry_auths.clear()
-
     def invalidate_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""
         self._offers.clear()

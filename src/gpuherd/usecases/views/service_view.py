@@ -115,9 +115,10 @@ def describe_registry_auth(it: RegistryCredential) -> catalogue_models.RegistryA
 
 
 def describe_registry_auths(found: Iterable[RegistryCredential]) -> catalogue_models.RegistryAuthList:
-    """Return all registry credentials."""
-    all_of_them = tuple(map(describe_registry_auth, found))
-    return catalogue_models.RegistryAuthList(registry_auths=all_of_them, total=len(all_of_them))
+    """Return all registry credentials, by name."""
+    by_name = sorted(found, key=lambda it: (it.name, it.auth_id))
+    shown = tuple(map(describe_registry_auth, by_name))
+    return catalogue_models.RegistryAuthList(registry_auths=shown, total=len(shown))
 
 
 def _problem(template: Template) -> str | None:

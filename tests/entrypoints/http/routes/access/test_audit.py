@@ -78,14 +78,6 @@ class Setting:
         found: str = (await self.api.post("/api/prewarms", json=PREWARM)).json()["id"]
         return found
 
-    async def registry_auth(self) -> str:
-        found: str = (await self.api.post("/api/registry-auths", json=LOGIN)).json()["id"]
-        return found
-
-    async def template(self) -> str:
-        found: str = (await self.api.post("/api/templates", json=TEMPLATE)).json()["id"]
-        return found
-
     async def secret(self) -> str:
         await self.api.put("/api/secrets/hf", json={"value": "hidden"})
         return "hf"
@@ -94,8 +86,6 @@ class Setting:
         return (await make_key(self.plane)).key.id
 
 
-LOGIN = {"name": "team", "username": "robot", "password": "hidden"}
-TEMPLATE = {"name": "mine", "imageUrl": "a:1", "command": "hidden", "envs": {"A": "hidden"}}
 PREWARM = {"imageUrl": "a:1", "region": "US-CA-06"}
 VOLUME = {"name": "data", "region": "US-CA-06", "sizeGb": 10}
 BUDGET = {"name": "all", "scope": {"all": True}, "amount": 100, "period": "month"}
@@ -132,15 +122,6 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("DELETE", "/api/volumes/{volume_id}"): ("volume.delete", Setting.volume, {}),
     ("POST", "/api/prewarms"): ("prewarm.create", None, PREWARM),
     ("DELETE", "/api/prewarms/{prewarm_id}"): ("prewarm.delete", Setting.prewarm, {}),
-    ("POST", "/api/registry-auths"): ("registry_auth.create", None, LOGIN),
-    ("DELETE", "/api/registry-auths/{auth_id}"): ("registry_auth.delete", Setting.registry_auth, {}),
-    ("POST", "/api/templates"): ("template.create", None, TEMPLATE),
-    ("PATCH", "/api/templates/{template_id}"): (
-        "template.change",
-        Setting.template,
-        {"command": "hidden too"},
-    ),
-    ("DELETE", "/api/templates/{template_id}"): ("template.delete", Setting.template, {}),
     ("POST", "/api/budgets"): ("budget.create", None, BUDGET),
     ("PATCH", "/api/budgets/{id_or_name}"): ("budget.change", Setting.budget, {"amount": 200}),
     ("DELETE", "/api/budgets/{id_or_name}"): ("budget.delete", Setting.budget, {}),
