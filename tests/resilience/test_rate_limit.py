@@ -452,3 +452,21 @@ async def test_a_long_queue_is_served_to_the_last(clock: FakeClock) -> None:
     everyone = asyncio.gather(*(limiter.acquire(Lane.URGENT, max_wait_s=60) for _ in range(1_000)))
     await clock.advance(10)
     assert everyone.done()
+
+
+async def test_processes_that_share_a_limit_take_their_part_of_it(clock: FakeClock) -> None:
+    sharers = 1
+    limiter = RateLimiter(clock, per_minute=60, burst=10)
+    limiter.divide_by(lambda: sharers)
+    for _ in range(4):
+        await limiter.acquire(Lane.URGENT, 0)
+    sharers = 2
+    assert limiter.rate_per_minute == 30
+    # Of the six that were left one process of two may use five at once.
+    for _ in range(5):
+        await limiter.acquire(Lane.URGENT, 0)
+    with pytest.raises(RateLimitExceeded) as refused:
+        await limiter.acquire(Lane.URGENT, 0)
+    assert refused.value.retry_after_s == pytest.approx(2.0)
+    sharers = 1
+    assert limiter.rate_per_minute == 60

@@ -33,15 +33,10 @@ from gpuherd.ports.telemetry_port import (
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.concurrency import run_in_daemon_thread
 from gpuherd.resilience.rate_limiter import Lane, RateLimiter
-from gpuherd.resilience.shared_rate_limit import Limit
 from gpuherd.settings import Settings
 
 log = structlog.get_logger()
 NOVITA_BURST = 60
-
-
-# One replica borrows a tenth of the burst at once.
-LEASES_PER_BURST = 10
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,6 @@ class CloudLink:
     set_tracer: Callable[[Tracer], None] = lambda _: None
     # The machines of a simulated cloud are on this very host, so probes must be let through to it.
     machines_on_loopback: bool = False
-    # What replicas share, with the limits behind each limiter; none where there is no limit of our own.
-    breaker: CircuitBreaker | None = None
-    limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def probe_targets(self, configured: EgressPolicy) -> EgressPolicy:
         """Return where health checks may go."""
@@ -121,8 +113,6 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         calls.set_meter,
         cloud.close,
         set_tracer=calls.set_tracer,
-        breaker=breaker,
-        limits=_limits(settings),
     )
 
 
@@ -134,16 +124,6 @@ def _metrics_budget(settings: Settings, clock: Clock) -> RateLimiter | None:
 
 def _watch_burst(budget: int) -> int:
     return max(10, budget // 4)
-
-
-def _limits(settings: Settings) -> dict[str, Limit]:
-    limits = {}
-    if per_minute := settings.novita_rate_limit_per_minute:
-        limits["novita"] = Limit(per_minute, NOVITA_BURST, batch=NOVITA_BURST // LEASES_PER_BURST)
-    if budget := settings.watch_budget_per_minute:
-        burst = _watch_burst(budget)
-        limits["watch"] = Limit(budget, burst, batch=burst // LEASES_PER_BURST)
-    return limits
 
 
 @dataclass

@@ -71,7 +71,7 @@ def build_services(outside: Outside, rules: Rules) -> Services:
     stores, clock = outside.stores, outside.clock
     job_factory = JobFactory(outside.ids, rules.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, rules.webhook_keys, clock)
-    key_cache = ApiKeyCache(stores.keys, rules.admin_key, clock, stores.shared_limits)
+    key_cache = ApiKeyCache(stores.keys, rules.admin_key, clock)
     catalogue = CatalogueCache(outside.cloud, clock, rules.disk)
     account = AccountGuard(
         flags=stores.flags,

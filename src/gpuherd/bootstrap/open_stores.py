@@ -49,7 +49,6 @@ from gpuherd.adapters.stores.ledger_store import SqlCosts
 from gpuherd.adapters.stores.observation_store import SqlObservations
 from gpuherd.adapters.stores.orphan_store import SqlOrphans
 from gpuherd.adapters.stores.retention_store import SqlRetention
-from gpuherd.adapters.stores.shared_limit_store import SqlSharedLimits
 from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog, SqlOutbox, SqlWebhookEndpoints
 from gpuherd.adapters.traced_leases import trace_operations
 from gpuherd.bootstrap.background_loops import Loop
@@ -159,7 +158,6 @@ async def open_stores(
         budgets=SqlBudgets(database, clock, hub.changed),
         reviewed_budgets=SqlBudgets(membership.fenced, clock, hub.changed),
         metered_costs=SqlCosts(membership.fenced),
-        shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),
         closers=(
             listen_for_changes(settings, database, hub, clock),

@@ -1,6 +1,6 @@
 """Replicas on one PostgreSQL.
 
-Registration and leadership, limits and breaker for the whole installation, and change notifications.
+Registration, leadership, and change notifications.
 """
 
 from __future__ import annotations
@@ -13,21 +13,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
 from gpuherd import __version__
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import ChangeListener
 from gpuherd.adapters.sql.postgres_connection import connect_async
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.replica_store import SqlLeaderLeases, SqlReplicas
-from gpuherd.adapters.stores.shared_limit_store import SqlBreakerStore, SqlSharedLimits
 from gpuherd.bootstrap.background_loops import Loop
-from gpuherd.bootstrap.build_cloud import CloudLink
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
-from gpuherd.resilience.shared_rate_limit import SharedLimiter
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.service.leader_election import (
@@ -39,9 +34,7 @@ from gpuherd.usecases.service.leader_election import (
     LeaderLease,
     Leadership,
     ReplicaRegistry,
-    StoreHistory,
 )
-from gpuherd.usecases.service.shared_breaker import SharedBreaker
 
 
 async def _no_replicas() -> None:
@@ -118,74 +111,6 @@ def join_replicas(database: Database, role: str, clock: Clock, ids: Ids) -> Memb
         deregister=deregister,
         forget=leadership.forget,
     )
-
-
-log = structlog.get_logger()
-
-
-# So long another replica may still make calls that one has found to be in vain.
-BREAKER_SYNC_INTERVAL_S = 1.0
-
-
-# So late the metrics of one who makes no calls show that all were told to slow down.
-RATE_REFRESH_INTERVAL_S = 5.0
-
-
-def share_limits(
-    link: CloudLink,
-    database: Database,
-    clock: Clock,
-    workers: Callable[[], int],
-    may_probe: Callable[[], bool],
-    history: StoreHistory,
-) -> list[Loop]:
-    """Make the link's limits those of all replicas; return the loops that this needs. Alone, it needs none.
-
-    `workers` says how many replicas make calls now, `may_probe` whether this one may find out how a cloud is
-    that was found sick.
-    """
-    if database.is_sqlite:
-        return []
-    return [
-        *_share_rates(link, database, clock),
-        *_share_breaker(link, database, clock, workers, may_probe, history),
-    ]
-
-
-def _share_rates(link: CloudLink, database: Database, clock: Clock) -> list[Loop]:
-    budgets, loops = SqlSharedLimits(database), []
-    for name, limit in link.limits.items():
-        limiter = SharedLimiter(
-            clock,
-            limit,
-            partial(budgets.lease, name, limit),
-            partial(budgets.throttle, name, limit),
-            partial(budgets.look, name, limit),
-            partial(_log_unavailable, name),
-        )
-        link.limiters[name].share_limit(limiter)
-        loops.append(Loop(f"rate-{name}", RATE_REFRESH_INTERVAL_S, limiter.look, clock))
-    return loops
-
-
-def _log_unavailable(name: str, error: Exception) -> None:
-    log.warning("shared_limit.unavailable", budget=name, error=type(error).__name__)
-
-
-def _share_breaker(
-    link: CloudLink,
-    database: Database,
-    clock: Clock,
-    workers: Callable[[], int],
-    may_probe: Callable[[], bool],
-    history: StoreHistory,
-) -> list[Loop]:
-    if link.breaker is None:
-        return []
-    share = SharedBreaker(link.breaker, SqlBreakerStore(database))
-    link.breaker.share(workers, may_probe, share.changed)
-    history.subscribe(share.forget)
-    return [Loop("breaker", BREAKER_SYNC_INTERVAL_S, share, clock)]
 
 
 def listen_for_changes(

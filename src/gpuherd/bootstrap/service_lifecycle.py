@@ -33,7 +33,7 @@ from gpuherd.bootstrap.key_files import (
     webhook_keys,
 )
 from gpuherd.bootstrap.open_stores import OpenedStores, open_stores
-from gpuherd.bootstrap.replica_membership import Membership, share_limits
+from gpuherd.bootstrap.replica_membership import Membership
 from gpuherd.bootstrap.rules_from_settings import shown_settings
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.domain.cloud.observation import SettlingPolicy
@@ -302,11 +302,11 @@ def _loops(
     settings: Settings, stores: OpenedStores, link: CloudLink, parts: Parts, clock: Clock, role: str
 ) -> list[Loop]:
     membership, plane = stores.membership, parts.plane
+    # The watch budget belongs to the leader alone.
+    if (limiter := link.limiters.get("novita")) is not None:
+        limiter.divide_by(membership.workers)
     return [
         *membership.loops,
-        *share_limits(
-            link, stores.database, clock, membership.workers, membership.leadership.is_leader, stores.history
-        ),
         Loop("history", HISTORY_RELOAD_INTERVAL_S, stores.history.reload, clock),
         Loop("clock-steps", CLOCK_STEP_INTERVAL_S, parts.advance.watch_clock, clock),
         # A follower learns what the leader's lists have shown.

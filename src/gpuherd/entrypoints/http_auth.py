@@ -435,7 +435,7 @@ class AuthenticationMiddleware:
         return caller
 
     async def _check_rate_limit(self, caller: Caller) -> None:
-        if wait_s := await self._key_cache.wait_s(caller):
+        if wait_s := self._key_cache.wait_s(caller):
             raise TooManyRequests(
                 f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
             )

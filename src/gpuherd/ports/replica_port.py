@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from gpuherd.domain.audit import AuditRecord
-from gpuherd.resilience.circuit_breaker import SharedBreakerState
-from gpuherd.resilience.shared_rate_limit import Limit, ReturnedTokens, TokenLease
 
 
 class LeaderLeases(Protocol):
@@ -55,39 +53,6 @@ class Replicas(Protocol):
 
     async def deregister(self, replica_id: str) -> None:
         """Deregister this replica."""
-        ...
-
-
-class SharedLimits(Protocol):
-    """Limits by name. Each begins full. `StoreUnavailable` lends nothing."""
-
-    async def lease(
-        self, name: str, limit: Limit, wanted: int, returned: ReturnedTokens | None = None
-    ) -> TokenLease:
-        """Lend tokens for `limit.lease_s`.
-
-        `returned` are those of an earlier loan that nobody will spend now.
-        """
-        ...
-
-    async def throttle(self, name: str, limit: Limit, pause_s: float) -> TokenLease:
-        """Note a refusal by the other side: half the rate for all, and nothing for `pause_s`."""
-        ...
-
-    async def look(self, name: str, limit: Limit) -> TokenLease:
-        """Tell how it stands, and lend nothing."""
-        ...
-
-
-class BreakerStore(Protocol):
-    """Where replicas tell each other whether calls are made at all."""
-
-    async def read(self) -> tuple[int, SharedBreakerState]:
-        """Return how it stands, and the number of the change that made it so: 0 if there was none ever."""
-        ...
-
-    async def write(self, shared_state: SharedBreakerState, number: int) -> bool:
-        """Make the change after that number; False if somebody else has made it."""
         ...
 
 

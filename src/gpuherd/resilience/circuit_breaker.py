@@ -5,11 +5,10 @@ Stop calling one that only fails, and find out with a few probes when it is well
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
@@ -47,18 +46,6 @@ class BreakerSnapshot:
     failures: int
     calls: int
     opened_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedBreakerState:
-    """Whether calls are made, as replicas tell each other; times in seconds from the moment of telling."""
-
-    is_open: bool = False
-    # Until a probe is allowed.
-    rest_s: float = 0.0
-    growth: int = 1
-    # For how long it has not been closed.
-    open_s: float = 0.0
 
 
 class Permit:
@@ -107,9 +94,6 @@ class CircuitBreaker:
     After `recovery_s` (twice that after one failed recovery, four times after more) up to `half_open_permits`
     calls at once may probe; as many successes close it, one failure opens it again. A verdict on a call that
     was admitted before the last change of state is stale and changes nothing.
-
-    Shared with other replicas (`share`), each of them bears its part of the failures, what one finds out all
-    adopt, and one of them probes.
     """
 
     def __init__(
@@ -134,35 +118,6 @@ class CircuitBreaker:
         self._growth = 1
         self._probe_at = 0.0
         self._opened_at: datetime | None = None
-        self._workers: Callable[[], int] = lambda: 1
-        self._may_probe: Callable[[], bool] = lambda: True
-        self._changed: Callable[[], None] = lambda: None
-
-    def share(
-        self, workers: Callable[[], int], may_probe: Callable[[], bool], changed: Callable[[], None]
-    ) -> None:
-        """From now on, be one of so many; `changed` is told of what was found out here."""
-        self._workers = workers
-        self._may_probe = may_probe
-        self._changed = changed
-
-    def shared_state(self) -> SharedBreakerState:
-        """Return what the others should know."""
-        if self.state is BreakerState.CLOSED or self._opened_at is None:
-            return SharedBreakerState()
-        rest_s = max(0.0, self._probe_at - self._clock.monotonic())
-        open_s = max(0.0, (self._clock.now() - self._opened_at).total_seconds())
-        return SharedBreakerState(True, rest_s, self._growth, open_s)
-
-    def apply(self, shared_state: SharedBreakerState) -> None:
-        """Stand as the others do, whatever was found out here."""
-        if shared_state.is_open:
-            self._growth = shared_state.growth
-            self._probe_at = self._clock.monotonic() + shared_state.rest_s
-            self._opened_at = self._clock.now() - timedelta(seconds=shared_state.open_s)
-            self._enter(BreakerState.OPEN)
-        else:
-            self._close()
 
     @property
     def state(self) -> BreakerState:
@@ -200,7 +155,7 @@ class CircuitBreaker:
         return BreakerSnapshot(self.state, self._window.failures, self._window.calls, self._opened_at)
 
     def _has_probe_left(self) -> bool:
-        return self._probes < self._permits and self._may_probe()
+        return self._probes < self._permits
 
     def _settle(self, generation: int, is_probe: bool, succeeded: bool | None) -> None:
         # Even a stale probe was under way until now, so it counts against the permits until now.
@@ -215,23 +170,17 @@ class CircuitBreaker:
     def _judge_call(self, succeeded: bool) -> None:
         self._window.add(self._clock.monotonic(), succeeded)
         failures = self._window.failures
-        if not succeeded and failures >= self._own_threshold() and 2 * failures >= self._window.calls:
+        if not succeeded and failures >= self._threshold and 2 * failures >= self._window.calls:
             self._open()
-            self._changed()
-
-    def _own_threshold(self) -> int:
-        return math.ceil(self._threshold / max(1, self._workers()))
 
     def _judge_probe(self, succeeded: bool) -> None:
         if not succeeded:
             self._growth = min(self._growth * 2, RECOVERY_GROWTH_MAX)
             self._open()
-            self._changed()
             return
         self._probe_successes += 1
         if self._probe_successes >= self._permits:
             self._close()
-            self._changed()
 
     def _open(self) -> None:
         self._probe_at = self._clock.monotonic() + self._recovery_s * self._growth

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.retry import RETRY_AFTER_CAP_S
-from gpuherd.resilience.shared_rate_limit import SharedLimiter
 from gpuherd.resilience.token_bucket import TokenBucket
 
 # Differences smaller than this come from floats, not from the queue.
@@ -53,23 +52,35 @@ class _Waiter:
 class RateLimiter:
     """`per_minute` calls in the long run and `burst` at once; `per_minute=0` sets no limit of our own.
 
-    One who waits can still be refused, when urgent calls or a pause push the turn past what it would wait;
-    where several processes share the turns, also when another one was faster.
+    A waiting call can still be refused, when urgent calls or a pause push its turn past its deadline. With
+    `divide_by`, rate and burst are divided by the number of processes that share the limit.
     """
 
     def __init__(self, clock: Clock, per_minute: float = 300, burst: int = 60) -> None:
         self._clock = clock
         self._per_minute = per_minute
-        self._bucket: TokenBucket | SharedLimiter = TokenBucket(per_minute / 60, burst, clock.monotonic())
+        self._burst = burst
+        self._sharers: Callable[[], int] = lambda: 1
+        self._divisor = 1
+        self._own_bucket = TokenBucket(per_minute / 60, burst, clock.monotonic())
         # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
         self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
         # So many turns in a row went to others while somebody waited in `WATCH`.
         self._passed = 0
         self._server: asyncio.Task[None] | None = None
 
-    def share_limit(self, shared: SharedLimiter) -> None:
-        """From now on, get turns from what this process shares with others."""
-        self._bucket = shared
+    def divide_by(self, sharers: Callable[[], int]) -> None:
+        """From now on, leave the others their part: `sharers` counts the processes that make calls."""
+        self._sharers = sharers
+
+    @property
+    def _bucket(self) -> TokenBucket:
+        divisor = max(1, self._sharers())
+        if divisor != self._divisor:
+            self._divisor = divisor
+            burst = max(1, self._burst // divisor)
+            self._own_bucket.resize(self._per_minute / 60 / divisor, burst, self._clock.monotonic())
+        return self._own_bucket
 
     async def acquire(self, lane: Lane, max_wait_s: float) -> None:
         """Wait for a token; raise `RateLimitExceeded` as soon as it is sure to come after `max_wait_s`."""
@@ -93,8 +104,9 @@ class RateLimiter:
 
     @property
     def rate_per_minute(self) -> float:
-        """The rate as it is now, after the other side's refusals; 0 when there is no limit."""
-        return self._per_minute * self._bucket.share(self._clock.monotonic())
+        """This process's rate as it is now, after the other side's refusals; 0 when there is no limit."""
+        share = self._bucket.share(self._clock.monotonic())
+        return self._per_minute / self._divisor * share
 
     @property
     def waiting(self) -> int:
@@ -155,10 +167,6 @@ class RateLimiter:
     async def _serve(self) -> None:
         while self.waiting:
             await self._clock.sleep(self._bucket.wait_s(self._clock.monotonic()))
-            if isinstance(self._bucket, SharedLimiter):
-                await self._bucket.fetch_or_pause(self.waiting)
-                # Only now it is known what the others have left, and it may have taken a while to hear of it.
-                self._reject_overdue(self._clock.monotonic())
             self._serve_ready()
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
 
 SHARE_MIN = 1 / 16
 
@@ -21,20 +19,6 @@ SAME_BURST_S = 1.0
 _EPSILON = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class BucketState:
-    """A bucket as it stands at one moment, from which its times are counted in seconds."""
-
-    tokens: float
-    # Of the pause that is left.
-    pause_s: float = 0.0
-    # Since the last refusal, less than nothing while its pause lasts, and the share that there was then.
-    calm_s: float = 0.0
-    share: float = 1.0
-    # Since the rate was last halved; None if that is too long ago to matter.
-    halved_s: float | None = None
-
-
 class TokenBucket:
     """At most `burst` tokens at once, refilled at `per_s` times the share we allow ourselves.
 
@@ -46,42 +30,18 @@ class TokenBucket:
             raise ValueError("the rate must not be negative and the burst must be at least 1")
         self._per_s = per_s
         self._burst = float(burst) if per_s else math.inf
-        self._room = self._burst
         self._tokens = self._burst
         self._filled_at = now  # lies in the future during a pause: nothing comes in until then
         self._calm_since = now
         self._share_at_calm = 1.0
         self._halved_at = -math.inf
 
-    @classmethod
-    def restored(cls, per_s: float, burst: int, state: BucketState, at: float) -> Self:
-        """Return the bucket that was in `state` at the moment `at`."""
-        it = cls(per_s, burst, at)
-        it._tokens = min(state.tokens, it._burst)
-        it._filled_at = at + state.pause_s
-        it._calm_since = at - state.calm_s
-        it._share_at_calm = state.share
-        if state.halved_s is not None:
-            it._halved_at = at - state.halved_s
-        return it
-
-    def state(self, now: float) -> BucketState:
-        """Return how it stands, for `restored`."""
+    def resize(self, per_s: float, burst: int, now: float) -> None:
+        """Change the rate and the burst from now on."""
         self._refill(now)
-        halved_s = now - self._halved_at
-        return BucketState(
-            self._tokens,
-            self._filled_at - now,
-            now - self._calm_since,
-            self._share_at_calm,
-            halved_s if halved_s < SAME_BURST_S else None,
-        )
-
-    def reserve(self, tokens: float, now: float) -> None:
-        """From now on, leave room for so many that are out and may be brought back."""
-        self._refill(now)
-        self._room = self._burst - tokens
-        self._tokens = min(self._tokens, self._room)
+        self._per_s = per_s
+        self._burst = float(burst) if per_s else math.inf
+        self._tokens = min(self._tokens, self._burst)
 
     def take(self, now: float) -> bool:
         self._refill(now)
@@ -92,17 +52,8 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
-    def whole(self, now: float) -> int:
-        """How many could be taken now."""
-        self._refill(now)
-        return 0 if now < self._filled_at else max(0, math.floor(self._tokens + _EPSILON))
-
-    def take_many(self, tokens: int) -> None:
-        """Take as many as `whole` has just allowed."""
-        self._tokens -= tokens
-
     def give_back(self) -> None:
-        self._tokens = min(self._tokens + 1, self._room)
+        self._tokens = min(self._tokens + 1, self._burst)
 
     def wait_s(self, now: float, tokens: int = 1) -> float:
         """How long until that many could have been taken, if nothing happens meanwhile."""
@@ -140,7 +91,7 @@ class TokenBucket:
         if now <= self._filled_at:
             return
         gained = self._inflow(now - self._calm_since) - self._inflow(self._filled_at - self._calm_since)
-        self._tokens = min(self._tokens + gained, self._room)
+        self._tokens = min(self._tokens + gained, self._burst)
         self._filled_at = now
 
     @property

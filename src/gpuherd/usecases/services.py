@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpuherd.ports.instance_port import CapacityMemory, HeldPlans, InstanceLeases, Instances
     from gpuherd.ports.job_port import Jobs
     from gpuherd.ports.observation_port import Observations, Orphans
-    from gpuherd.ports.replica_port import Flags, Replica, SharedLimits
+    from gpuherd.ports.replica_port import Flags, Replica
     from gpuherd.ports.telemetry_port import Meter, Tracer
     from gpuherd.ports.webhook_port import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
     from gpuherd.resilience.rate_limiter import RateLimiter
@@ -105,8 +105,6 @@ class Stores:
     reviewed_budgets: Budgets
     # The same ledger, for the leader: fenced like the observations.
     metered_costs: Costs
-    # Counts the requests of a key for all replicas; None of one who is alone.
-    shared_limits: SharedLimits | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

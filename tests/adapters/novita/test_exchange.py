@@ -17,7 +17,7 @@ from gpuherd.adapters.novita.novita_call import (
 )
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, OutcomeUnknown
 from gpuherd.domain.secret import Secret
-from gpuherd.resilience.circuit_breaker import SharedBreakerState
+from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from tests.adapters.novita.builders import KEY, ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock
@@ -113,12 +113,12 @@ async def test_a_create_reply_cut_anywhere_is_unknown_and_never_sent_again(reply
         else:
             writer.close()
 
-    async with raw_server(answer) as server, open_cloud(server.base_url) as cloud:
+    breaker = CircuitBreaker(FakeClock(), threshold=len(reply) + 1)
+    async with raw_server(answer) as server, open_cloud(server.base_url, breaker=breaker) as cloud:
         for length in range(len(reply)):
             with pytest.raises(OutcomeUnknown):
                 await cloud.create_machine(ORDER)
             assert len(server.requests) == length + 1
-            cloud._transport._breaker.apply(SharedBreakerState())
 
 
 @pytest.mark.parametrize("reply", [PLAIN, CHUNKED, UNTIL_THE_END], ids=["plain", "chunked", "until the end"])

@@ -21,7 +21,7 @@ from gpuherd.domain.errors import (
     OutcomeUnknown,
     RateLimited,
 )
-from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker, SharedBreakerState
+from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
 from gpuherd.resilience.rate_limiter import Lane, RateLimiter
 from tests.adapters.novita.builders import ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, in_turn, raw_server, reset, saying
@@ -213,8 +213,9 @@ async def test_a_create_never_tests_whether_a_sick_cloud_is_well_again():
 
 async def test_no_turn_is_spent_on_a_call_that_is_not_made():
     clock = FakeClock()
-    limiter, breaker = RateLimiter(clock, per_minute=60, burst=1), CircuitBreaker(clock)
-    breaker.apply(SharedBreakerState(is_open=True, rest_s=60.0))
+    limiter = RateLimiter(clock, per_minute=1, burst=1)
+    breaker = CircuitBreaker(clock, threshold=1, recovery_s=1)
+    breaker.acquire().failure()
     async with (
         raw_server(saying(OK)) as server,
         open_transport(server.base_url, clock=clock, limiter=limiter, breaker=breaker) as transport,
@@ -222,7 +223,7 @@ async def test_no_turn_is_spent_on_a_call_that_is_not_made():
         for _ in range(5):
             with pytest.raises(CircuitOpen):
                 await transport.read("/products")
-        breaker.apply(SharedBreakerState())
+        await clock.advance(1)
         assert await transport.read("/products")
 
 
@@ -404,7 +405,8 @@ async def test_what_was_never_answered_is_observed_too():
             await transport.change(CREATE, {})
         with pytest.raises(RateLimited):
             await transport.change(CREATE, {})
-        breaker.apply(SharedBreakerState(is_open=True, rest_s=60.0))
+        while breaker.state is BreakerState.CLOSED:
+            breaker.acquire().failure()
         with pytest.raises(CircuitOpen):
             await transport.change(CREATE, {})
     assert [record.outcome for record in records] == ["lost", "limited", "circuit_open"]

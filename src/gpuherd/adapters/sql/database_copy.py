@@ -30,7 +30,6 @@ from gpuherd.domain.job import JobStatus
 # Each with the reason, for people. A table that is not here is copied.
 EXCLUDED_TABLES = {
     "alembic_version": "the target has its own from the migrations",
-    "budget": "limits are shared on PostgreSQL only",
     "duty": "who held it has ended",
     "replica": "those processes have ended",
     **dict.fromkeys(

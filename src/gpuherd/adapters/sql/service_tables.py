@@ -35,18 +35,6 @@ replica = sa.Table(
 )
 
 
-# What replicas share of their limits. A row is written only on top of the version that was read.
-budget = sa.Table(
-    "budget",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    # By the clock of the database, in microseconds; all times in the document count from here.
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("doc", sa.Text, nullable=False),
-)
-
-
 # Sealed with a key that is not in the database.
 named_secret = sa.Table(
     "named_secret",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import structlog
 
@@ -28,8 +27,6 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.access_port import ApiKeys
 from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.replica_port import SharedLimits
-from gpuherd.resilience.shared_rate_limit import LeasedTokens, Limit
 from gpuherd.resilience.token_bucket import TokenBucket
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import key_audit_text
@@ -104,10 +101,6 @@ DUMMY_DIGEST = bytes(32)
 KEY_MAX_BYTES = 4096
 
 
-# A replica borrows this part of the requests of a minute at once.
-BATCHES_PER_MINUTE = 20
-
-
 @dataclass(frozen=True)
 class _CachedKey:
     """A key in the form that each request needs."""
@@ -115,16 +108,15 @@ class _CachedKey:
     key: ApiKey
     digest: bytes
     caller: Caller
-    bucket: TokenBucket | LeasedTokens | None
+    bucket: TokenBucket | None
 
 
 class ApiKeyCache:
     """The keys as of the last refresh. A change of this replica is known at once, a change of another replica
-    soon. With `shared`, the requests of a key are counted for all replicas together."""
+    soon. Each replica counts the requests of a key by itself."""
 
-    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock, shared: SharedLimits | None = None):
+    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock):
         self._keys = keys
-        self._shared = shared
         self._clock = clock
         # Environment variables that are not UTF-8 arrive with lone surrogates.
         self._admin_digest = digest_of(admin_key.reveal().encode("utf-8", "surrogatepass"))
@@ -172,18 +164,13 @@ class ApiKeyCache:
         known = self._known.get(key_id.encode())
         return NO_LIMITS if known is None else known.key.limits
 
-    async def wait_s(self, caller: Caller) -> float:
-        """Count a request; return 0 if it may go on, else after how many seconds it may be repeated.
-
-        `StoreUnavailable` where it cannot be counted.
-        """
+    def wait_s(self, caller: Caller) -> float:
+        """Count a request; return 0 if it may go on, else after how many seconds it may be repeated."""
         if caller.limits.requests_per_minute is None:
             return 0.0
         known = self._known.get(caller.key_id.encode())
         if known is None or known.bucket is None:
             return 0.0
-        if isinstance(known.bucket, LeasedTokens):
-            return await known.bucket.try_acquire_s()
         now_s = self._clock.monotonic()
         return 0.0 if known.bucket.take(now_s) else known.bucket.wait_s(now_s)
 
@@ -199,14 +186,11 @@ class ApiKeyCache:
             # A key that has used up its minute does not get a new one with a refresh.
             bucket = before.bucket
         else:
-            bucket = self._new_bucket(key.id, key.limits.requests_per_minute)
+            bucket = self._new_bucket(key.limits.requests_per_minute)
         caller = Caller(key.id, key.scope, key.limits)
         return _CachedKey(key, bytes.fromhex(key.digest), caller, bucket)
 
-    def _new_bucket(self, key_id: str, per_minute: int | None) -> TokenBucket | LeasedTokens | None:
+    def _new_bucket(self, per_minute: int | None) -> TokenBucket | None:
         if per_minute is None:
             return None
-        if self._shared is None:
-            return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())
-        limit = Limit(per_minute, per_minute, batch=max(1, per_minute // BATCHES_PER_MINUTE))
-        return LeasedTokens(self._clock, limit, partial(self._shared.lease, f"key:{key_id}", limit))
+        return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())
