@@ -21,7 +21,7 @@ from gpuherd.domain.money.budget import Budget
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.simulated_request import CreateRequest, SimulatedError, read_create_request
 from gpuherd.usecases.cloud.guard_creates import ACCOUNT_UNCONFIRMED, VANISHING_HELD
-from gpuherd.usecases.instances.change_goal import AcceptedGoal
+from gpuherd.usecases.instances.goal_request import AcceptedGoal
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
 from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from proof.chaos.checks.evidence import Accepted, Evidence, Window

@@ -74,8 +74,28 @@ from gpuherd.usecases.access.manage_secrets import (
     rotate_secrets,
 )
 from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.instances.change_goal import (
+    StartOptions,
+    delete_instance,
+    restart_instance,
+    start_instance,
+    stop_instance,
+)
+from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_lease
 from gpuherd.usecases.instances.check_launch import RegionRules
+from gpuherd.usecases.instances.explain_instance import explain_instance
+from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
 from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
+from gpuherd.usecases.instances.read_instance import (
+    find_delivery,
+    find_instance,
+    find_named,
+    list_instances,
+    read_instance,
+    wait_for_instance,
+)
+from gpuherd.usecases.instances.replace_instance import replace_instance
 from gpuherd.usecases.money.compare_bill import compare_day, reconcile_day, reconcile_yesterday, watch_balance
 from gpuherd.usecases.money.judge_budgets import judge_budgets
 from gpuherd.usecases.money.manage_budgets import add_budget, change_budget
@@ -327,7 +347,7 @@ class Herd:
     def _hold(self, parts: Parts) -> None:
         """Name what tests do and see. Only this method knows how use cases are built."""
         plane, stores, services = parts.plane, self.stores, parts.services
-        self.plane = plane
+        self.plane, self.services = plane, services
         self.gate, self.catalogue, self.observer = (
             parts.gate,
             services.catalogue,
@@ -336,7 +356,7 @@ class Herd:
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
         self.watch_clock, self.watch_use = parts.advance.watch_clock, parts.watch_use
         self.capacity_line, self.watch_capacity = services.capacity_line, services.watch_capacity
-        self.reader, self.manage_caches = plane.read_instance, plane.manage_caches
+        self.manage_caches = plane.manage_caches
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
         self.observations, self.instance_leases = stores.observations, stores.instance_leases
         self.book, self.outbox = stores.jobs, stores.outbox
@@ -346,22 +366,15 @@ class Herd:
         self._name_rounds(parts)
 
     def _name_reads(self, parts: Parts) -> None:
-        plane, instances = parts.plane, self.instances
+        plane, services, instances = parts.plane, parts.services, self.instances
         self.get, self.events = instances.get, instances.events
         self.attempts, self.operation = instances.attempts, instances.operation
-        self.find, self.find_named, self.page = (
-            plane.find_instance,
-            plane.find_instance.named,
-            plane.list_instances,
-        )
-        self.details, self.wait_for = plane.read_instance.details, plane.read_instance.wait_for
-        self.why, self.health, self.find_delivery = (
-            plane.explain_instance,
-            plane.health,
-            plane.lookup.delivery,
-        )
-        self.comprehensive = plane.list_comprehensive
-        self.forget_comprehensive = plane.list_comprehensive.forget
+        self.find, self.find_named = partial(find_instance, services), partial(find_named, services)
+        self.page, self.details = partial(list_instances, services), partial(read_instance, services)
+        self.wait_for, self.why = partial(wait_for_instance, services), partial(explain_instance, services)
+        self.health, self.find_delivery = plane.health, partial(find_delivery, services)
+        self.comprehensive = partial(list_comprehensive, services)
+        self.forget_comprehensive = services.comprehensive_cache.forget
         self.offers, self.forget_offers = (
             parts.services.catalogue.offers,
             parts.services.catalogue.invalidate_offers,
@@ -376,11 +389,10 @@ class Herd:
         self.audit_page, self.account = plane.services.stores.audit.page, plane.account
 
     def _name_orders(self, parts: Parts) -> None:
-        plane, goal = parts.plane, parts.plane.change_goal
-        self.launch_request, self.replace = plane.launch_instance, plane.replace_instance
-        self.start, self.restart, self.stop, self.delete = goal.start, goal.restart, goal.stop, goal.delete
-        self.extend, self.remove_lease = plane.change_lease.set, plane.change_lease.remove
-        self.heartbeat, self.adopt = plane.note_use, plane.orphans.adopt
+        plane, services = parts.plane, parts.services
+        self.launch_request = plane.launch_instance
+        self.extend, self.remove_lease = partial(set_lease, services), partial(remove_lease, services)
+        self.heartbeat, self.adopt = partial(note_use, services), plane.orphans.adopt
         self.execute_order = plane.orphans.order.execute_order
         self.add_budget, self.change_budget = (
             partial(add_budget, plane.services),
@@ -469,14 +481,26 @@ class Herd:
     def goals_through(self, instances: Any) -> Herd:
         """Return the same herd, whose goals are changed through another port of instances."""
         other = copy(self)
-        goal = replace(self.plane.change_goal, instances=instances)
-        other.start, other.restart, other.stop, other.delete = (
-            goal.start,
-            goal.restart,
-            goal.stop,
-            goal.delete,
-        )
+        stores = replace(self.services.stores, instances=instances)
+        other.services = replace(self.services, stores=stores)
         return other
+
+    async def start(self, id_or_name: str, *, capacity_wait_s: int = 0, **asked: Any) -> AcceptedGoal:
+        known = {name: asked.pop(name) for name in ("health_check", "webhook_url") if name in asked}
+        options = StartOptions(capacity_wait_s=capacity_wait_s, **known)
+        return await start_instance(self.services, GoalRequest(id_or_name, **asked), options)
+
+    async def restart(self, id_or_name: str, **asked: Any) -> AcceptedGoal:
+        return await restart_instance(self.services, GoalRequest(id_or_name, **asked))
+
+    async def stop(self, id_or_name: str, **asked: Any) -> AcceptedGoal:
+        return await stop_instance(self.services, GoalRequest(id_or_name, **asked))
+
+    async def delete(self, id_or_name: str, **asked: Any) -> AcceptedGoal:
+        return await delete_instance(self.services, GoalRequest(id_or_name, **asked))
+
+    async def replace(self, id_or_name: str, **asked: Any) -> AcceptedGoal:
+        return await replace_instance(self.services, GoalRequest(id_or_name, **asked))
 
     def rent_through(self, **parts: Any) -> None:
         """Let machines be rented through other parts."""

@@ -157,7 +157,7 @@ async def test_tracked_are_all_instances_that_are_not_deleted(herd: Herd) -> Non
 @pytest.mark.proves("F57")
 async def test_the_caches_of_instances_forget_the_least_used_when_they_are_full(herd: Herd) -> None:
     instance = await herd.launch()
-    details, states = herd.reader.caches
+    details, states = herd.services.instance_cache.caches
     await herd.details(instance.id)
     body = details.get(instance.id)
     for n in range(ENTRIES_MAX):

@@ -138,14 +138,6 @@ MONEY = (
         "tests/adapters/sql/costs/test_first_look.py",
     ),
     guard(
-        "what was settled without a version is shown in lists",
-        part(
-            "kept is None or kept[0] != it.version or kept[1] != it.cost",
-            "kept is None or kept[0] != it.version",
-        ),
-        "tests/usecases/instances/test_list_page.py",
-    ),
-    guard(
         "where the lists before are not vouched for, a machine may have begun since the last that was",
         instead("return begin"),
         METER,

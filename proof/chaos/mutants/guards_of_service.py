@@ -279,7 +279,7 @@ if key is None or key.webhook_secret is None:
     ),
     guard(
         "budgets hold for an heir",
-        part(", judged_by=self.budget_rules if self.budgets.current() else None,", ","),
+        part(", judged_by=rules,", ","),
         f"{FOLLOW}::test_a_budget_holds_for_an_heir_as_for_any_create",
     ),
     guard("no third machine of a lineage", never(), SUCCESSION),
@@ -300,7 +300,7 @@ if key is None or key.webhook_secret is None:
     ),
     guard(
         "an heir has the end of its predecessor",
-        part("lease_term=old.lease_term, used_at", "used_at"),
+        part("lease_term=original.lease_term, used_at", "used_at"),
         f"{FOLLOW}::test_the_end_of_the_lease_is_the_same_for_the_heir",
     ),
     guard(

@@ -39,10 +39,9 @@ from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
 from gpuherd.usecases.events.manage_webhooks import EndpointCache
 from gpuherd.usecases.events.record_event import EventRecorder
 from gpuherd.usecases.events.stream_events import EventFeed, ReadEventHistory
-from gpuherd.usecases.instances.explain_instance import ExplainInstance
-from gpuherd.usecases.instances.read_instance import AuthorizedLookup, ReadHistory
-from gpuherd.usecases.instances.read_log import ReadLog
-from gpuherd.usecases.instances.replace_instance import EndLineage, MakeHeir
+from gpuherd.usecases.instances.list_comprehensive import ComprehensiveCache
+from gpuherd.usecases.instances.read_instance import InstanceCache
+from gpuherd.usecases.instances.read_log import LogStreams
 from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
 from gpuherd.usecases.money.meter_costs import VolumeMeter
 from gpuherd.usecases.money.report_costs import MoneyCaches
@@ -89,6 +88,8 @@ def build_services(outside: Outside, rules: Rules) -> Services:
     )
     event_recorder = EventRecorder(clock, outside.ids, job_factory, endpoint_cache.current)
     budget_cache = BudgetCache(stores.budgets)
+    comprehensive_cache = ComprehensiveCache(clock)
+    stores.history.subscribe(comprehensive_cache.forget)
     return Services(
         stores=stores,
         rules=rules,
@@ -120,19 +121,9 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         browse_cloud=outside.browse_cloud,
         environments=Environments(outside.sealer, stores.secrets),
         prewarm_cache=Cache(clock, PREWARMS_TTL_S, 1, "prewarms"),
-        make_heir=MakeHeir(
-            instances=stores.instances,
-            event_recorder=event_recorder,
-            job_factory=job_factory,
-            clock=clock,
-            ids=outside.ids,
-            max_wait=rules.instance_max_wait,
-            budgets=budget_cache,
-            budget_rules=rules.budget_rules,
-        ),
-        end_lineage=EndLineage(
-            stores.instances, event_recorder, clock, outside.ids, stores.jobs, job_factory
-        ),
+        instance_cache=InstanceCache(clock, stores.hub),
+        comprehensive_cache=comprehensive_cache,
+        log_streams=LogStreams(),
         capacity_line=capacity_line,
         watch_capacity=WatchCapacity(capacity_line, stores.capacity, stores.jobs, job_factory, clock),
         account=account,
@@ -210,8 +201,8 @@ def _plane(outside: Outside, services: Services) -> Plane:
     list_volumes = ListVolumes(services.billing, services.money_caches.volumes)
     instances = build_instances(services, list_volumes)
     caches = (
-        *instances.read.caches,
-        *instances.comprehensive.caches,
+        *services.instance_cache.caches,
+        *services.comprehensive_cache.caches,
         *catalogue.caches,
         services.money_caches.balance,
         services.money_caches.volumes,
@@ -225,19 +216,8 @@ def _plane(outside: Outside, services: Services) -> Plane:
         launch_instance=instances.launch,
         plan_launch=instances.plan,
         plans=instances.plans,
-        explain_instance=ExplainInstance(stores.instances, stores.jobs, services.capacity_line.place_of),
-        find_instance=instances.find,
-        read_instance=instances.read,
-        list_instances=instances.list_page,
-        list_comprehensive=instances.comprehensive,
-        sync_cloud=SyncCloud(services.observer, instances.comprehensive.forget),
+        sync_cloud=SyncCloud(services.observer, services.comprehensive_cache.forget),
         manage_caches=ManageCaches(caches, stores.instances),
-        change_goal=instances.change_goal,
-        replace_instance=instances.replace,
-        change_lease=instances.change_lease,
-        note_use=instances.note_use,
-        read_history=ReadHistory(instances.find, stores.instances),
-        read_log=ReadLog(instances.find, services.browse_cloud or services.cloud, services.log_egress, clock),
         read_jobs=ReadJobs(stores.jobs),
         creates=ManageCreates(stores.flags, clock),
         account=services.account,
@@ -251,7 +231,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         volumes=build_volumes(services, list_volumes),
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
-        lookup=AuthorizedLookup(stores.instances, stores.jobs, stores.outbox),
         clock=clock,
         ids=services.ids,
         meter=services.meter,

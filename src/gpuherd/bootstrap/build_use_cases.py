@@ -57,13 +57,9 @@ from gpuherd.usecases.events.manage_webhooks import (
     SendTestWebhook,
 )
 from gpuherd.usecases.events.stream_events import EventFeed
-from gpuherd.usecases.instances.change_goal import ChangeGoal, ReplaceInstance
-from gpuherd.usecases.instances.change_lease import ChangeLease, NoteUse
 from gpuherd.usecases.instances.check_launch import EndRules, JudgeValues
 from gpuherd.usecases.instances.launch_instance import LaunchInstance
-from gpuherd.usecases.instances.list_comprehensive import ListComprehensive
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
-from gpuherd.usecases.instances.read_instance import FindInstance, ListInstances, ReadInstance
 from gpuherd.usecases.instances.replace_instance import NoticeLengths
 from gpuherd.usecases.money.judge_budgets import read_budget_ratios
 from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff, meter_volumes_now
@@ -177,26 +173,18 @@ class InstanceParts:
     launch: LaunchInstance
     plan: PlanLaunch
     plans: PlanServices
-    find: FindInstance
-    read: ReadInstance
-    list_page: ListInstances
-    comprehensive: ListComprehensive
-    change_goal: ChangeGoal
-    replace: ReplaceInstance
-    change_lease: ChangeLease
-    note_use: NoteUse
 
 
 def build_instances(services: Services, list_volumes: ListVolumes) -> InstanceParts:
     """Return what people ask of instances."""
     stores, clock = services.stores, services.clock
-    instances, catalogue, observer = stores.instances, services.browsed_catalogue, services.observer
-    find, pin_region = FindInstance(instances), PinRegion(list_volumes)
+    instances, catalogue = stores.instances, services.browsed_catalogue
+    pin_region = PinRegion(list_volumes)
     ends = EndRules(
         services.rules.default_lease, services.rules.delete_stopped_after, services.rules.lease_warning
     )
     judge = JudgeValues(catalogue, ends, clock, services.rules.lookup_budget_s)
-    parts = InstanceParts(
+    return InstanceParts(
         judge=judge,
         launch=LaunchInstance(
             instances=instances,
@@ -236,51 +224,7 @@ def build_instances(services: Services, list_volumes: ListVolumes) -> InstancePa
             HoldPlan(stores.held_plans, services.sealer, clock, services.ids),
             FindHeldPlan(stores.held_plans, services.sealer),
         ),
-        find=find,
-        read=ReadInstance(
-            find, instances, stores.hub, clock, observer.is_stale, services.capacity_line.place_of
-        ),
-        list_page=ListInstances(instances, clock),
-        comprehensive=ListComprehensive(
-            instances, services.browse_cloud or services.cloud, observer, stores.installation, clock
-        ),
-        change_goal=ChangeGoal(
-            instances=instances,
-            jobs=stores.jobs,
-            find=find,
-            event_recorder=services.event_recorder,
-            job_factory=services.job_factory,
-            clock=clock,
-            ids=services.ids,
-            max_wait=services.rules.instance_max_wait,
-            lease_warning=ends.lease_warning,
-            breaker_state=services.breaker_state,
-            budgets=services.budget_cache,
-            budget_rules=services.rules.budget_rules,
-            end_lineage=services.end_lineage,
-        ),
-        replace=ReplaceInstance(
-            instances=instances,
-            jobs=stores.jobs,
-            find=find,
-            make_heir=services.make_heir,
-            job_factory=services.job_factory,
-        ),
-        change_lease=ChangeLease(
-            instances=instances,
-            jobs=stores.jobs,
-            find=find,
-            job_factory=services.job_factory,
-            rules=ends,
-            clock=clock,
-            budgets=services.budget_cache,
-            budget_rules=services.rules.budget_rules,
-        ),
-        note_use=NoteUse(instances, find, clock),
     )
-    for forget in (parts.list_page.forget, parts.comprehensive.forget):
-        stores.history.subscribe(forget)
-    return parts
 
 
 def build_metric_sources(
@@ -436,7 +380,7 @@ def build_advance(services: Services) -> AdvanceInstance:
         start=StartMachine(instance_leases, cloud, event_recorder, request, clock, clock_steps),
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, notices, services.capacity_line),
-        end=EndInstance(instance_leases, event_recorder, clock, services.ids, services.end_lineage),
+        end=EndInstance(instance_leases, event_recorder, clock, services.ids, services),
         clock=clock,
         read_clocks=read_clocks,
     )
@@ -462,8 +406,7 @@ def build_advance(services: Services) -> AdvanceInstance:
             job_factory=services.job_factory,
             event_recorder=event_recorder,
             catalogue=services.catalogue,
-            make_heir=services.make_heir,
-            end_lineage=services.end_lineage,
+            services=services,
             clock=clock,
             ids=services.ids,
             notices=notices,

@@ -251,7 +251,7 @@ async def build_service(
         renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
         closers=[
             parts.plane.events.feed.close,
-            parts.plane.read_log.close,
+            parts.services.log_streams.close,
             probe_egress.close,
             webhook_egress.close,
             *([mailer.close] if mailer else []),

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.resilience.concurrency import first_of
 from gpuherd.usecases.events.stream_events import EventFeed, EventStream, Reader
-from gpuherd.usecases.instances.read_log import LogReader, LogStream, ReadLog
+from gpuherd.usecases.instances.read_log import LogReader, LogStream, read_log
+from gpuherd.usecases.services import Services
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -75,14 +76,14 @@ class LogReply(Response):
 
     media_type = "text/plain"
 
-    def __init__(self, logs: ReadLog, reader: LogReader):
+    def __init__(self, services: Services, reader: LogReader):
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
-        self._logs = logs
+        self._services = services
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._logs.open(self._reader) as stream:
+        async with read_log(self._services, self._reader) as stream:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             # At once: the log of a program that says nothing yet is open, too.
             await send({"type": "http.response.body", "body": b"", "more_body": True})

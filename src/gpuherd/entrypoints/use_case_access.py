@@ -37,21 +37,9 @@ from gpuherd.usecases.events.manage_webhooks import (
     SendTestWebhook,
 )
 from gpuherd.usecases.events.stream_events import EventFeed, ReadEventHistory
-from gpuherd.usecases.instances.change_goal import ChangeGoal, ReplaceInstance
-from gpuherd.usecases.instances.change_lease import ChangeLease, NoteUse
 from gpuherd.usecases.instances.check_launch import JudgeValues
-from gpuherd.usecases.instances.explain_instance import ExplainInstance
 from gpuherd.usecases.instances.launch_instance import LaunchInstance
-from gpuherd.usecases.instances.list_comprehensive import ListComprehensive
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
-from gpuherd.usecases.instances.read_instance import (
-    AuthorizedLookup,
-    FindInstance,
-    ListInstances,
-    ReadHistory,
-    ReadInstance,
-)
-from gpuherd.usecases.instances.read_log import ReadLog
 from gpuherd.usecases.service.prune_records import ManageCaches
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
@@ -124,19 +112,8 @@ class Plane:
     launch_instance: LaunchInstance
     plan_launch: PlanLaunch
     plans: PlanServices
-    explain_instance: ExplainInstance
-    find_instance: FindInstance
-    read_instance: ReadInstance
-    list_instances: ListInstances
-    list_comprehensive: ListComprehensive
     sync_cloud: SyncCloud
     manage_caches: ManageCaches
-    change_goal: ChangeGoal
-    replace_instance: ReplaceInstance
-    change_lease: ChangeLease
-    note_use: NoteUse
-    read_history: ReadHistory
-    read_log: ReadLog
     read_jobs: ReadJobs
     retry_job: RetryJob
     creates: ManageCreates
@@ -150,7 +127,6 @@ class Plane:
     volumes: VolumeServices
     catalogue: CatalogueCache
     targets: EgressPolicy
-    lookup: AuthorizedLookup
     clock: Clock
     ids: Ids
     meter: Meter

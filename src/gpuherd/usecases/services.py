@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from gpuherd.usecases.events.record_event import EventRecorder
     from gpuherd.usecases.events.stream_events import ChangeHub
     from gpuherd.usecases.instances.check_launch import RegionRules
-    from gpuherd.usecases.instances.replace_instance import EndLineage, MakeHeir
+    from gpuherd.usecases.instances.list_comprehensive import ComprehensiveCache
+    from gpuherd.usecases.instances.read_instance import InstanceCache
+    from gpuherd.usecases.instances.read_log import LogStreams
     from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
     from gpuherd.usecases.money.meter_costs import VolumeMeter
     from gpuherd.usecases.money.report_costs import MoneyCaches
@@ -211,5 +213,6 @@ class Services:
     watch_capacity: WatchCapacity
     environments: Environments
     prewarm_cache: Cache[str, PrewarmListing]
-    make_heir: MakeHeir
-    end_lineage: EndLineage
+    instance_cache: InstanceCache
+    comprehensive_cache: ComprehensiveCache
+    log_streams: LogStreams

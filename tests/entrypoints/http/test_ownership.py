@@ -130,9 +130,9 @@ async def test_kept_bytes_do_not_leak(api: httpx.AsyncClient, people: People, he
     path = f"/api/instances/{people.things['instance']}"
     for headers, status in ((people.ada, 200), (people.bob, 404), (people.ada, 200), (people.bob, 404)):
         assert (await api.get(path, headers=headers)).status_code == status
-    assert herd.reader.cached_details(people.things["instance"]) is not None
+    assert herd.services.instance_cache.details.peek(people.things["instance"]) is not None
     # And the other way round: the one who may not see it asks first.
-    herd.reader.caches[0].clear()
+    herd.services.instance_cache.details.clear()
     for headers, status in ((people.bob, 404), (people.ada, 200)):
         assert (await api.get(path, headers=headers)).status_code == status
     herd.breaker_state = "OPEN"

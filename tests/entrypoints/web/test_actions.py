@@ -43,21 +43,21 @@ async def once(browser: Browser) -> str:
 
 
 async def names(plane: Plane) -> list[str]:
-    return [it.name for it in (await plane.list_instances.page(InstanceQuery())).instances]
+    return [it.name for it in (await plane.services.stores.instances.page(InstanceQuery())).instances]
 
 
 class TestRenting:
     async def test_a_form_rents_and_leads_to_the_instance(self, admin: Browser, plane: Plane) -> None:
         reply = await admin.send("/instances/new", once=await once(admin), **WISH, gpuNum="2", labels="a=b")
         assert reply.status_code == 303
-        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        (it,) = (await plane.services.stores.instances.page(InstanceQuery())).instances
         assert reply.headers["location"] == f"/instances/{it.id}?done=rent"
         assert (it.name, it.wish.gpu_num, it.labels) == ("train-7", 2, {"a": "b"})
         assert "Accepted." in await admin.text(reply.headers["location"])
 
     async def test_a_form_may_ask_for_replacement(self, admin: Browser, plane: Plane) -> None:
         await admin.send("/instances/new", once=await once(admin), **WISH, onReclaim="replace")
-        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        (it,) = (await plane.services.stores.instances.page(InstanceQuery())).instances
         assert it.replacement.on_reclaim is OnReclaim.REPLACE
 
     async def test_a_form_mounts_volumes_where_they_are(
@@ -88,7 +88,7 @@ class TestRenting:
         said = {**WISH, f"mount.{volume.id}": "/data", "secret.hf": "HF_TOKEN"}
         reply = await admin.send("/instances/new", once=await once(admin), **said)
         assert reply.status_code == 303, reply.text
-        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        (it,) = (await plane.services.stores.instances.page(InstanceQuery())).instances
         assert it.wish.volumes == (VolumeMount(volume.id, "/data"),)
         assert [(env.name, env.secret) for env in it.wish.envs] == [("HF_TOKEN", "hf")]
         refused = await admin.send("/instances/new", once=await once(admin), **said, gpuNum="99")
@@ -181,7 +181,7 @@ class TestRenting:
             "HF_TOKEN=***",
         ):
             assert words in shown
-        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        (it,) = (await plane.services.stores.instances.page(InstanceQuery())).instances
         assert (it.wish.template_id, it.wish.registry_auth_id) == ("", TEAM_REGISTRY.id)
         refused = await admin.send("/instances/new", once=await once(admin), **said, gpuNum="99")
         assert "Type them again" in refused.text
@@ -200,7 +200,7 @@ class TestRenting:
     async def test_what_a_key_rents_is_its_own(self, signed_in: SignedIn, plane: Plane) -> None:
         browser = await signed_in("write")
         await browser.send("/instances/new", once=await once(browser), **WISH)
-        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        (it,) = (await plane.services.stores.instances.page(InstanceQuery())).instances
         assert it.owner != "admin"
         assert "train-7" in await browser.text("/instances")
 

@@ -18,7 +18,7 @@ from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.launch_spec import LaunchSpec, OnFailure
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.simulator.world import World
-from gpuherd.usecases.instances.tell_timeline import duration_text, sentence, story_of
+from gpuherd.usecases.instances.tell_timeline import duration_text, sentence, tell_timeline
 from tests.support.builders import an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -46,7 +46,7 @@ def sell_out(world: World, units: int = 0) -> None:
 async def told(herd: Herd, instance: Instance) -> list[str]:
     """Return the story with the seconds at which each thing happened."""
     it = await herd.get(instance.id)
-    story = story_of(it, await herd.events(it.id), await herd.attempts(it.id))
+    story = tell_timeline(it, await herd.events(it.id), await herd.attempts(it.id))
     begun = it.created_at
     return [
         f"{round((one.at - begun).total_seconds())}: {one.text}".replace(it.cloud_id or "?", "m-1")
@@ -223,7 +223,7 @@ def test_the_same_in_vain_again_and_again_is_told_once() -> None:
     tries = [
         it for n in range(5) for it in (planned(n), rejected(CircuitOpen.code, "the breaker is open", n))
     ]
-    first, second = story_of(an_instance(), tries, ())
+    first, second = tell_timeline(an_instance(), tries, ())
     assert first.text == "Chose H100 in EU-01 for $2.125 an hour, the only offer that fits."
     assert second.text == (
         "The cloud took no order (the breaker is open); surely nothing was rented, so it is tried again."
@@ -233,24 +233,24 @@ def test_the_same_in_vain_again_and_again_is_told_once() -> None:
 
 def test_what_differs_is_not_folded() -> None:
     tries = [planned(1), rejected("X", "no", 1), planned(2), rejected("X", "no, really", 2)]
-    assert [it.times for it in story_of(an_instance(), tries, ())] == [1, 1, 1, 1]
-    assert story_of(an_instance(), tries, ())[-1].text == "The cloud refused the order: No, really."
+    assert [it.times for it in tell_timeline(an_instance(), tries, ())] == [1, 1, 1, 1]
+    assert tell_timeline(an_instance(), tries, ())[-1].text == "The cloud refused the order: No, really."
 
 
 def test_an_old_record_without_names_and_totals_is_still_told() -> None:
     details = {"accepted": [{"productId": "p1", "region": "EU-01", "gpuHourlyPrice": "0.5"}], "refused": [{}]}
-    (one,) = story_of(an_instance(), [an_event(type=instance_event.PLANNED, details=details)], ())
+    (one,) = tell_timeline(an_instance(), [an_event(type=instance_event.PLANNED, details=details)], ())
     assert one.text == "Chose p1 in EU-01, the only offer that fits; 1 more does not."
 
 
 def test_a_rented_machine_is_told_even_where_its_choice_is_not_on_record() -> None:
-    (one,) = story_of(an_instance(), (), [an_attempt(state="bound", cloud_id="m-9", closed_at=START)])
+    (one,) = tell_timeline(an_instance(), (), [an_attempt(state="bound", cloud_id="m-9", closed_at=START)])
     assert one.text == "Rented the machine m-9 in CN-HK-01 for $0.35 an hour."
 
 
 def test_what_was_rented_costs_its_disk_too_and_is_never_told_cheaper_than_it_is() -> None:
     it = an_instance(disk_hourly_usd=Decimal("0.091666111"))
-    (one,) = story_of(it, (), [an_attempt(state="bound", cloud_id="m-9", closed_at=START)])
+    (one,) = tell_timeline(it, (), [an_attempt(state="bound", cloud_id="m-9", closed_at=START)])
     assert one.text == "Rented the machine m-9 in CN-HK-01 for $0.44167 an hour."
 
 
@@ -265,7 +265,7 @@ def test_what_was_rented_costs_its_disk_too_and_is_never_told_cheaper_than_it_is
 )
 def test_what_was_accepted(wish: dict[str, object], words: str) -> None:
     base = LaunchSpec("H100", "101", gpu_num=2, regions=("A",))
-    (one,) = story_of(an_instance(wish=replace(base, **wish)), [an_event()], ())  # type: ignore[arg-type]
+    (one,) = tell_timeline(an_instance(wish=replace(base, **wish)), [an_event()], ())  # type: ignore[arg-type]
     assert one.text.endswith(words)
 
 
@@ -279,14 +279,14 @@ def test_what_was_accepted(wish: dict[str, object], words: str) -> None:
     ],
 )
 def test_other_events(event: Event, words: str | None) -> None:
-    assert [it.text for it in story_of(an_instance(), [event], ())] == ([words] if words else [])
+    assert [it.text for it in tell_timeline(an_instance(), [event], ())] == ([words] if words else [])
 
 
 @pytest.mark.parametrize(("actor", "who"), [("admin", "the admin key"), ("abc", "the key abc")])
 def test_it_is_told_who_asked(actor: str, who: str) -> None:
     asked = instance_event.Cause(instance_event.CauseCode.DELETE_REQUESTED)
     event = an_event(type=instance_event.DELETING, cause=asked, actor=actor)
-    assert story_of(an_instance(), [event], ())[0].text == f"A delete was asked for by {who}."
+    assert tell_timeline(an_instance(), [event], ())[0].text == f"A delete was asked for by {who}."
 
 
 def test_a_failed_start_keeps_the_data() -> None:
@@ -294,7 +294,7 @@ def test_a_failed_start_keeps_the_data() -> None:
         type=instance_event.FAILED, reason="no", details={"code": "STARTUP_TIMEOUT", "start": True}
     )
     it = an_instance(status=Status.FAILED, goal=Goal.RUNNING, cloud_id="m-1")
-    assert story_of(it, [failed], ())[0].text == (
+    assert tell_timeline(it, [failed], ())[0].text == (
         "Given up (STARTUP_TIMEOUT): No. The machine and its data stay."
     )
 

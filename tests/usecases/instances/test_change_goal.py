@@ -19,7 +19,7 @@ from gpuherd.domain.instance.operation import OperationPhase, OperationState
 from gpuherd.ports.access_port import IdempotencyClaim
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.simulator.world import World
-from gpuherd.usecases.instances.change_goal import AcceptedGoal
+from gpuherd.usecases.instances.goal_request import AcceptedGoal
 from tests.support.herd import Herd
 
 HOOK = "http://example.com/hook"
@@ -336,6 +336,8 @@ class Overtaken:
     def __init__(self, herd: Herd, look: str, meanwhile: Callable[[], Awaitable[object]]):
         self._instances, self._look = herd.instances, look
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+        # The first `get` finds the instance that is meant; the next one is what is decided by.
+        self._left = 1 if look == "get" else 0
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._instances, name)
@@ -343,6 +345,9 @@ class Overtaken:
 
     async def _look_first(self, call: Callable[..., Awaitable[object]], *args: object) -> object:
         found = await call(*args)
+        if self._left:
+            self._left -= 1
+            return found
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             await meanwhile()

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,6 @@ import pytest
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status, Waiting, WaitingFor
 from gpuherd.domain.instance.instance_state import WaitFor
-from gpuherd.ports.instance_port import Instances
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.simulator.world import World
 from gpuherd.usecases.events.stream_events import ChangeHub
@@ -23,9 +23,11 @@ from gpuherd.usecases.instances.read_instance import (
     DETAILS_TTL_S,
     RECHECK_S,
     WAITING_TTL_S,
-    FindInstance,
-    ReadInstance,
+    InstanceCache,
+    read_instance,
+    wait_for_instance,
 )
+from gpuherd.usecases.services import Services
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -44,8 +46,14 @@ class Memory:
         self.reads: Counter[str] = Counter()
         self.before_s = self.after_s = 0.0
         self.is_stale = False
-        port = cast(Instances, self)
-        self.reader = ReadInstance(FindInstance(port), port, self.hub, clock, lambda: self.is_stale, no_place)
+        needed = SimpleNamespace(
+            stores=SimpleNamespace(instances=self, hub=self.hub),
+            clock=clock,
+            observer=SimpleNamespace(is_stale=lambda: self.is_stale),
+            capacity_line=SimpleNamespace(place_of=no_place),
+            instance_cache=InstanceCache(clock, self.hub),
+        )
+        self.services = cast(Services, needed)
 
     async def get(self, instance_id: str) -> Instance:
         self.reads["get"] += 1
@@ -69,8 +77,15 @@ class Memory:
         """Change the instance as another process does: nobody here is told."""
         self.instance = replace(self.instance, version=self.instance.version + 1, **changes)
 
+    async def read(self) -> bytes:
+        return await read_instance(self.services, self.instance.id)
+
+    async def wait_for(self, word: str, what: WaitFor, timeout_s: float) -> tuple[bytes, bool]:
+        return await wait_for_instance(self.services, word, what, timeout_s)
+
     async def details(self, word: str | None = None) -> dict[str, Any]:
-        return cast(dict[str, Any], json.loads(await self.reader.details(word or self.instance.id)))
+        details = await read_instance(self.services, word or self.instance.id)
+        return cast(dict[str, Any], json.loads(details))
 
 
 @pytest.fixture
@@ -79,8 +94,8 @@ def memory(clock: FakeClock) -> Memory:
 
 
 async def test_by_id_the_same_bytes_are_served_without_the_store(memory: Memory, clock: FakeClock) -> None:
-    first = await memory.reader.details(memory.instance.id)
-    again = [await memory.reader.details(memory.instance.id) for _ in range(100)]
+    first = await memory.read()
+    again = [await memory.read() for _ in range(100)]
     assert all(it is first for it in again)
     assert memory.reads == {"get": 1}
     details = json.loads(first)
@@ -90,9 +105,9 @@ async def test_by_id_the_same_bytes_are_served_without_the_store(memory: Memory,
 async def test_details_are_encoded_anew_after_30_s_and_states_read_anew_after_60_s(
     memory: Memory, clock: FakeClock
 ) -> None:
-    first = await memory.reader.details(memory.instance.id)
+    first = await memory.read()
     await clock.sleep(WAITING_TTL_S)
-    assert await memory.reader.details(memory.instance.id) is first
+    assert await memory.read() is first
     await clock.sleep(DETAILS_TTL_S - WAITING_TTL_S)
     await memory.details()
     assert memory.reads == {"get": 1}
@@ -105,11 +120,11 @@ async def test_what_is_said_of_a_place_in_line_is_no_older_than_20_s(
     memory: Memory, clock: FakeClock
 ) -> None:
     memory.commit(waiting_for=Waiting(WaitingFor.CAPACITY, "sold out", START))
-    first = await memory.reader.details(memory.instance.id)
+    first = await memory.read()
     await clock.sleep(WAITING_TTL_S - 1)
-    assert await memory.reader.details(memory.instance.id) is first
+    assert await memory.read() is first
     await clock.sleep(1)
-    assert await memory.reader.details(memory.instance.id) is not first
+    assert await memory.read() is not first
 
 
 async def test_by_name_the_store_is_always_asked(memory: Memory) -> None:
@@ -215,14 +230,14 @@ async def test_during_an_outage_the_last_known_state_is_served_and_marked(herd: 
 
 async def test_a_wait_for_what_is_there_already_returns_at_once(memory: Memory, clock: FakeClock) -> None:
     memory.instance = a_running_instance()
-    details, timed_out = await memory.reader.wait_for(memory.instance.id, WaitFor.READY, 300)
+    details, timed_out = await memory.wait_for(memory.instance.id, WaitFor.READY, 300)
     assert json.loads(details)["usable"] is True
     assert (timed_out, clock.now()) == (False, START)
 
 
 async def test_a_wait_for_what_cannot_come_returns_at_once(memory: Memory, clock: FakeClock) -> None:
     memory.instance = an_instance(status=Status.FAILED)
-    details, timed_out = await memory.reader.wait_for("job-1", WaitFor.READY, 300)
+    details, timed_out = await memory.wait_for("job-1", WaitFor.READY, 300)
     assert json.loads(details)["status"] == "failed"
     assert (timed_out, clock.now()) == (False, START)
 
@@ -231,7 +246,9 @@ async def test_a_wait_for_what_cannot_come_returns_at_once(memory: Memory, clock
 async def test_a_wait_times_out_with_the_state_as_it_is(
     memory: Memory, clock: FakeClock, timeout_s: float, waited_s: float
 ) -> None:
-    details, timed_out = await memory.reader.wait_for(memory.instance.id, WaitFor.READY, timeout_s)
+    details, timed_out = await wait_for_instance(
+        memory.services, memory.instance.id, WaitFor.READY, timeout_s
+    )
     assert json.loads(details)["status"] == "creating"
     assert timed_out
     assert clock.now() == START + timedelta(seconds=waited_s)
@@ -242,7 +259,7 @@ async def test_a_change_during_the_first_read_of_a_wait_is_not_missed(
     memory: Memory, clock: FakeClock
 ) -> None:
     memory.after_s = 1.0
-    waiting = asyncio.create_task(memory.reader.wait_for(memory.instance.id, WaitFor.READY, 60))
+    waiting = asyncio.create_task(memory.wait_for(memory.instance.id, WaitFor.READY, 60))
     await clock.sleep(0.5)
     memory.commit(status=Status.RUNNING, ready_at=START)
     _, timed_out = await waiting
@@ -254,9 +271,7 @@ async def test_a_change_during_the_first_read_of_a_wait_is_not_missed(
 async def test_a_change_that_another_process_made_is_found_within_5_s(
     memory: Memory, clock: FakeClock
 ) -> None:
-    waits = [
-        asyncio.create_task(memory.reader.wait_for(memory.instance.id, WaitFor.READY, 300)) for _ in range(50)
-    ]
+    waits = [asyncio.create_task(memory.wait_for(memory.instance.id, WaitFor.READY, 300)) for _ in range(50)]
     await clock.sleep(21)
     memory.commit_elsewhere(status=Status.RUNNING, ready_at=START)
     replies = await asyncio.gather(*waits)
@@ -268,7 +283,7 @@ async def test_a_change_that_another_process_made_is_found_within_5_s(
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind(memory: Memory, clock: FakeClock) -> None:
-    waiting = asyncio.create_task(memory.reader.wait_for(memory.instance.id, WaitFor.READY, 300))
+    waiting = asyncio.create_task(memory.wait_for(memory.instance.id, WaitFor.READY, 300))
     await clock.sleep(1)
     assert memory.hub.watched == 1
     waiting.cancel()

@@ -168,11 +168,7 @@ def build_app(
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
     # What has a fast path keeps its claims itself, so it does without the layer that keeps those of others.
-    inside = FastPaths(
-        app,
-        IdempotencyMiddleware(app, plane.services),
-        plane.read_instance,
-    )
+    inside = FastPaths(app, IdempotencyMiddleware(app, plane.services))
     authorized = AuthorizationMiddleware(inside, routes)
     pages = build_pages(app.openapi)
     guarded: ASGIApp = AuthenticationMiddleware(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypedDict
+from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -56,11 +57,28 @@ from gpuherd.entrypoints.use_case_access import (
     json_reply,
     plane_of,
 )
-from gpuherd.ports.access_port import IdempotencyClaim
-from gpuherd.usecases.instances.change_goal import AcceptedGoal
+from gpuherd.usecases.instances.change_goal import (
+    StartOptions,
+    delete_instance,
+    restart_instance,
+    start_instance,
+    stop_instance,
+)
+from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_lease
+from gpuherd.usecases.instances.explain_instance import explain_instance
+from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
 from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
-from gpuherd.usecases.instances.read_instance import WAIT_MAX_S
+from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
+from gpuherd.usecases.instances.read_instance import (
+    WAIT_MAX_S,
+    find_instance,
+    find_operation,
+    list_instances,
+    read_instance,
+    wait_for_instance,
+)
 from gpuherd.usecases.instances.read_log import LogReader
+from gpuherd.usecases.instances.replace_instance import replace_instance
 from gpuherd.usecases.views.instance_view import (
     describe,
     describe_accepted,
@@ -113,12 +131,12 @@ async def _held_plan(plane: Plane, plan_id: str, caller: Caller) -> HeldPlan:
 
 
 @instance_router.get("", openapi_extra=described(INSTANCE_LIST))
-async def list_instances(request: Request) -> Response:
+async def show_list(request: Request) -> Response:
     """List instances, newest first. Filters: `status`, `name`, `label=key=value`."""
     query = Query(request)
     wanted = instance_query(query, caller_of(request).owner)
     query.done()
-    return bytes_reply(await plane_of(request).list_instances(wanted))
+    return bytes_reply(await list_instances(plane_of(request).services, wanted))
 
 
 # Before `/{id_or_name}`, or it would be taken for a name.
@@ -134,7 +152,8 @@ async def comprehensive(request: Request) -> Response:
         # It changes what we remember, although it asks like a reader.
         require_scope(request, Scope.WRITE)
     return bytes_reply(
-        await plane_of(request).list_comprehensive(
+        await list_comprehensive(
+            plane_of(request).services,
             include_novita_only=include_novita_only,
             sync_local_state=sync_local_state,
             caller=caller_of(request),
@@ -145,14 +164,14 @@ async def comprehensive(request: Request) -> Response:
 @instance_router.get("/{id_or_name}", openapi_extra=described((WAIT, TIMEOUT)))
 async def show(id_or_name: str, request: Request) -> Response:
     """Return one instance; with `wait=ready|exited|deleted` a long poll of up to `timeout` seconds."""
-    reader, caller = plane_of(request).read_instance, caller_of(request)
+    services, caller = plane_of(request).services, caller_of(request)
     query = Query(request)
     what = query(WAIT)
     timeout_s = query(TIMEOUT)
     query.done()
     if what is None:
-        return bytes_reply(await reader.details(id_or_name, caller))
-    waited = await until_disconnect(request, reader.wait_for(id_or_name, what, timeout_s, caller))
+        return bytes_reply(await read_instance(services, id_or_name, caller))
+    waited = await until_disconnect(request, wait_for_instance(services, id_or_name, what, timeout_s, caller))
     if waited is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     details, timed_out = waited
@@ -162,7 +181,9 @@ async def show(id_or_name: str, request: Request) -> Response:
 @instance_router.get("/{id_or_name}/events")
 async def events(id_or_name: str, request: Request) -> Response:
     """List the events of an instance, oldest first."""
-    found = await plane_of(request).read_history.events(id_or_name, caller_of(request))
+    services = plane_of(request).services
+    instance = await find_instance(services, id_or_name, caller_of(request))
+    found = await services.stores.instances.events(instance.id)
     return json_reply(EventHistory(events=tuple(map(describe_event, found))))
 
 
@@ -177,15 +198,15 @@ async def logs(id_or_name: str, request: Request) -> Response:
     query.only((FOLLOW, SOURCE))
     query.done()
     reader = LogReader(id_or_name, source, follow, caller_of(request), may_go_on(request))
-    return LogReply(plane_of(request).read_log, reader)
+    return LogReply(plane_of(request).services, reader)
 
 
 @instance_router.get("/{id_or_name}/attempts")
 async def attempts(id_or_name: str, request: Request) -> Response:
     """Explain an instance: offers ranked and refused, create calls, what it waits for, and its history."""
-    plane = plane_of(request)
-    instance = await plane.find_instance(id_or_name, caller_of(request))
-    return json_reply(await plane.explain_instance(instance))
+    services = plane_of(request).services
+    instance = await find_instance(services, id_or_name, caller_of(request))
+    return json_reply(await explain_instance(services, instance))
 
 
 operation_router = APIRouter(tags=["operations"])
@@ -201,20 +222,16 @@ async def start_by_name(request: Request) -> Response:
 async def stop_by_name(request: Request) -> Response:
     """Stop the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = validate_body(GoalByNameBody, body).instance_name
-    return accepted(
-        await plane_of(request).change_goal.stop(name, by_name=True, **_request_origin(request, body))
-    )
+    goal = _goal_by_name(request, validate_body(GoalByNameBody, body).instance_name, body)
+    return accepted(await stop_instance(plane_of(request).services, goal))
 
 
 @operation_router.post("/api/instances/delete", status_code=202, openapi_extra=takes(GoalByNameBody))
 async def delete_by_name(request: Request) -> Response:
     """Delete the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = validate_body(GoalByNameBody, body).instance_name
-    return accepted(
-        await plane_of(request).change_goal.delete(name, by_name=True, **_request_origin(request, body))
-    )
+    goal = _goal_by_name(request, validate_body(GoalByNameBody, body).instance_name, body)
+    return accepted(await delete_instance(plane_of(request).services, goal))
 
 
 @operation_router.post(
@@ -232,17 +249,17 @@ async def restart(id_or_name: str, request: Request) -> Response:
     """Restart a running instance, on the same machine with the same data; its ports may change."""
     body = await read_optional_object(request)
     validate_body(GoalBody, body)
-    return accepted(await plane_of(request).change_goal.restart(id_or_name, **_request_origin(request, body)))
+    return accepted(await restart_instance(plane_of(request).services, _goal(request, id_or_name, body)))
 
 
 @operation_router.post(
     "/api/instances/{id_or_name}/replace", status_code=202, openapi_extra=takes(GoalBody, required=False)
 )
-async def replace(id_or_name: str, request: Request) -> Response:
+async def replace_by_another(id_or_name: str, request: Request) -> Response:
     """Let another instance of the same lineage take over: same wish, another machine, without the data."""
     body = await read_optional_object(request)
     validate_body(GoalBody, body)
-    return accepted(await plane_of(request).replace_instance(id_or_name, **_request_origin(request, body)))
+    return accepted(await replace_instance(plane_of(request).services, _goal(request, id_or_name, body)))
 
 
 @operation_router.post(
@@ -252,7 +269,7 @@ async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
     body = await read_optional_object(request)
     validate_body(GoalBody, body)
-    return accepted(await plane_of(request).change_goal.stop(id_or_name, **_request_origin(request, body)))
+    return accepted(await stop_instance(plane_of(request).services, _goal(request, id_or_name, body)))
 
 
 @operation_router.delete(
@@ -262,46 +279,36 @@ async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
     body = await read_optional_object(request)
     validate_body(GoalBody, body)
-    return accepted(await plane_of(request).change_goal.delete(id_or_name, **_request_origin(request, body)))
+    return accepted(await delete_instance(plane_of(request).services, _goal(request, id_or_name, body)))
 
 
 @operation_router.get("/api/operations/{operation_id}")
 async def show_operations(operation_id: str, request: Request) -> Response:
     """Return an operation with its phases and times."""
-    lookup = plane_of(request).lookup
-    operation, instance_id = await lookup.operation(operation_id, caller_of(request))
+    operation, instance_id = await find_operation(
+        plane_of(request).services, operation_id, caller_of(request)
+    )
     return json_reply(describe_operation(operation, instance_id))
 
 
 async def _start(request: Request, id_or_name: str | None) -> Response:
-    plane = plane_of(request)
-    by_name = id_or_name is None
-    raw = await read_optional_object(request)
-    body = validate_body(StartByNameBody if by_name else StartBody, raw, plane.targets)
-    return accepted(
-        await plane.change_goal.start(
-            id_or_name or body.instance_name or "",
-            health_check=body.check,
-            webhook_url=body.webhook_url,
-            capacity_wait_s=body.capacity_wait_s,
-            by_name=by_name,
-            **_request_origin(request, raw),
-        )
-    )
+    plane, raw = plane_of(request), await read_optional_object(request)
+    body = validate_body(StartBody if id_or_name else StartByNameBody, raw, plane.targets)
+    if id_or_name:
+        goal = _goal(request, id_or_name, raw)
+    else:
+        goal = _goal_by_name(request, body.instance_name or "", raw)
+    options = StartOptions(body.check, body.webhook_url, body.capacity_wait_s)
+    return accepted(await start_instance(plane.services, goal, options))
 
 
-class _RequestOrigin(TypedDict):
-    """Who asks, and by which word of his own he knows the request."""
-
-    caller: Caller
-    claim: IdempotencyClaim | None
+def _goal(request: Request, id_or_name: str, body: dict[str, Any]) -> GoalRequest:
+    claim = claim_of(request.scope, body, plane_of(request).services)
+    return GoalRequest(id_or_name, caller=acting_caller(request), claim=claim)
 
 
-def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
-    return {
-        "caller": acting_caller(request),
-        "claim": claim_of(request.scope, body, plane_of(request).services),
-    }
+def _goal_by_name(request: Request, name: str, body: dict[str, Any]) -> GoalRequest:
+    return replace(_goal(request, name, body), by_name=True)
 
 
 def accepted(it: AcceptedGoal) -> Response:
@@ -317,24 +324,25 @@ lease_router = APIRouter(prefix="/api/instances/{id_or_name}", tags=["leases"])
 
 
 @lease_router.post("/lease", openapi_extra=takes(LeaseBody))
-async def set_lease(id_or_name: str, request: Request) -> Response:
+async def change_lease(id_or_name: str, request: Request) -> Response:
     """Set the end of an instance anew: `seconds` from now, or `until` a moment; `then` stop or delete."""
     order = lease_order_of(validate_body(LeaseBody, await read_object(request)))
     return _changed(
-        request, await plane_of(request).change_lease.set(id_or_name, order, acting_caller(request))
+        request, await set_lease(plane_of(request).services, id_or_name, order, acting_caller(request))
     )
 
 
 @lease_router.delete("/lease")
-async def remove_lease(id_or_name: str, request: Request) -> Response:
+async def end_lease(id_or_name: str, request: Request) -> Response:
     """Take the lease of an instance away."""
-    return _changed(request, await plane_of(request).change_lease.remove(id_or_name, acting_caller(request)))
+    services = plane_of(request).services
+    return _changed(request, await remove_lease(services, id_or_name, acting_caller(request)))
 
 
 @lease_router.post("/heartbeat", status_code=204)
 async def heartbeat(id_or_name: str, request: Request) -> Response:
     """Say that an instance is in use, so that silence does not end it."""
-    await plane_of(request).note_use(id_or_name, acting_caller(request))
+    await note_use(plane_of(request).services, id_or_name, acting_caller(request))
     return Response(status_code=204)
 
 

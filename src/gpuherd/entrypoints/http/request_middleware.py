@@ -32,14 +32,12 @@ from gpuherd.entrypoints.problem_response import (
     unexpected,
 )
 from gpuherd.entrypoints.use_case_access import (
-    JSON_TYPE,
     RequestContext,
     current_request,
     sanitized_id,
 )
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.telemetry_port import Meter, Tracer
-from gpuherd.usecases.instances.read_instance import ReadInstance, is_id
 
 log = structlog.get_logger()
 
@@ -155,45 +153,25 @@ def route_of(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
-PREFIX = "/api/instances/"
 LAUNCH = ("POST", "/api/instances")
-DETAILS = ("GET", PREFIX + "{id_or_name}")
-
-
 # What the framework would leave in the scope, for the meter.
-LAUNCH_ROUTE, DETAILS_ROUTE = SimpleNamespace(path=LAUNCH[1]), SimpleNamespace(path=DETAILS[1])
+LAUNCH_ROUTE = SimpleNamespace(path=LAUNCH[1])
 
 
 class FastPaths:
-    """Runs behind authorization; whatever has no fast path goes to `inside`."""
+    """Runs behind authorization. Calls the route of launches itself, and `inside` for all others."""
 
-    def __init__(self, app: Starlette, inside: ASGIApp, reader: ReadInstance):
+    def __init__(self, app: Starlette, inside: ASGIApp):
         self._app = app
         self._inside = inside
-        self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            route = declared_route(scope)
-            if route == DETAILS:
-                if (body := self._cached_body(scope)) is not None:
-                    scope["route"] = DETAILS_ROUTE
-                    headers = [JSON_TYPE, (b"content-length", b"%d" % len(body))]
-                    await send({"type": "http.response.start", "status": 200, "headers": headers})
-                    await send({"type": "http.response.body", "body": body})
-                    return
-            elif route == LAUNCH:
-                scope["route"], scope["app"] = LAUNCH_ROUTE, self._app
-                response = await launch(Request(scope, receive))
-                await response(scope, receive, send)
-                return
+        if scope["type"] == "http" and declared_route(scope) == LAUNCH:
+            scope["route"], scope["app"] = LAUNCH_ROUTE, self._app
+            response = await launch(Request(scope, receive))
+            await response(scope, receive, send)
+            return
         await self._inside(scope, receive, send)
-
-    def _cached_body(self, scope: Scope) -> bytes | None:
-        if scope["query_string"]:
-            return None
-        word = scope["path"][len(PREFIX) :]
-        return self._reader.cached_details(word, scope["caller"]) if is_id(word) else None
 
 
 TRACEPARENT = b"traceparent"

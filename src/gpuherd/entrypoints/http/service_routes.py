@@ -55,6 +55,7 @@ from gpuherd.entrypoints.use_case_access import (
 from gpuherd.ports.event_port import EventFilter
 from gpuherd.usecases.access.sign_in import Session
 from gpuherd.usecases.events.stream_events import HEARTBEAT, HEARTBEAT_EVENT, Reader
+from gpuherd.usecases.instances.read_instance import find_instance, find_job
 from gpuherd.usecases.service.read_service_health import ServiceHealth
 from gpuherd.usecases.views.service_view import (
     describe_job,
@@ -189,7 +190,7 @@ async def stats(request: Request) -> Response:
 async def retry(job_id: str, request: Request) -> Response:
     """Retry a failed job."""
     plane, caller = plane_of(request), acting_caller(request)
-    job = await plane.lookup.job(job_id, caller)
+    job = await find_job(plane.services, job_id, caller)
     await append_audit_record(request, "job.retry", job_id, before=job.status.value)
     return json_reply(describe_job(await plane.retry_job(job_id)), status=202)
 
@@ -197,7 +198,8 @@ async def retry(job_id: str, request: Request) -> Response:
 @job_router.get("/{job_id}")
 async def show(job_id: str, request: Request) -> Response:
     """Return one job."""
-    return json_reply(describe_job(await plane_of(request).lookup.job(job_id, caller_of(request))))
+    job = await find_job(plane_of(request).services, job_id, caller_of(request))
+    return json_reply(describe_job(job))
 
 
 event_router = APIRouter(prefix="/api/events", tags=["events"])
@@ -286,5 +288,5 @@ async def _wanted(request: Request, query: Query, parameters: Iterable[QueryPara
         if word == ACCOUNT and caller.sees_all:
             instance_id = ACCOUNT
         else:
-            instance_id = (await plane_of(request).find_instance(word, caller)).id
+            instance_id = (await find_instance(plane_of(request).services, word, caller)).id
     return EventFilter(caller.owner, instance_id, kind)

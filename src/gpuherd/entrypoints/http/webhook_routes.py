@@ -28,6 +28,7 @@ from gpuherd.entrypoints.list_queries import (
 )
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
 from gpuherd.entrypoints.use_case_access import WebhookServices, json_reply, plane_of
+from gpuherd.usecases.instances.read_instance import find_delivery
 from gpuherd.usecases.views.service_view import (
     describe_deliveries,
     describe_delivery,
@@ -106,14 +107,14 @@ async def list_deliveries(request: Request) -> Response:
 @router.get("/deliveries/{delivery_id}")
 async def show_delivery(delivery_id: str, request: Request) -> Response:
     """Return one delivery with its latest tries and its payload."""
-    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
+    found = await find_delivery(plane_of(request).services, delivery_id, caller_of(request))
     return json_reply(describe_delivery_fully(found))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
 async def replay_one(delivery_id: str, request: Request) -> Response:
     """Replay one delivery: the same id and bytes, a new time and signature."""
-    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
+    found = await find_delivery(plane_of(request).services, delivery_id, caller_of(request))
     await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
     return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
 

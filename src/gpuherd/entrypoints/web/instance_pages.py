@@ -42,10 +42,20 @@ from gpuherd.entrypoints.web.page_rendering import (
     plain,
     without_blanks,
 )
-from gpuherd.usecases.instances.explain_instance import describe_lineage
+from gpuherd.usecases.instances.change_goal import (
+    delete_instance,
+    restart_instance,
+    start_instance,
+    stop_instance,
+)
+from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_lease
+from gpuherd.usecases.instances.explain_instance import describe_lineage, find_lineage
+from gpuherd.usecases.instances.goal_request import GoalRequest
 from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
+from gpuherd.usecases.instances.read_instance import find_instance
 from gpuherd.usecases.instances.read_log import LogReader
-from gpuherd.usecases.instances.tell_timeline import advice_for, explain_waiting, story_of
+from gpuherd.usecases.instances.replace_instance import replace_instance
+from gpuherd.usecases.instances.tell_timeline import advice_for, explain_waiting, tell_timeline
 
 HOURS_A_DAY, HOURS_A_MONTH = 24, 730
 SETTLED = frozenset({Status.EXITED, Status.DELETED, Status.FAILED})
@@ -219,7 +229,6 @@ def link(address: str) -> str:
 
 HOUR_S = Decimal(3600)
 
-
 # A machine is there, and its GPU is ours.
 BILLED = frozenset(
     {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.STOPPING, Status.MIGRATING}
@@ -227,7 +236,6 @@ BILLED = frozenset(
 
 
 WIDTH = 1000
-
 
 # A phase that was over at once is still to be seen.
 WIDTH_MIN = 6
@@ -308,7 +316,7 @@ async def show(request: Request) -> Response:
     query = Query(without_blanks(request))
     wanted = instance_query(query, caller_of(request).owner)
     query.done()
-    found = await plane_of(request).list_instances.page(wanted)
+    found = await plane_of(request).services.stores.instances.page(wanted)
     return page(
         request,
         "instances.html",
@@ -323,19 +331,18 @@ async def show(request: Request) -> Response:
 
 LIST_ROUTES: Routes = {("GET", "/instances"): show}
 EVENTS_SHOWN = 100
-
-
 # What the page offers; any other end can be had from a shell.
 LEASE_HOURS = {"1": "1 hour", "4": "4 hours", "8": "8 hours", "24": "1 day", "72": "3 days"}
 
 
 async def show_instance(request: Request) -> Response:
     """Show everything about one instance."""
-    plane = plane_of(request)
-    history = await plane.read_history(request.path_params["instance_id"], caller_of(request))
-    it, events, attempts = history.instance, history.events, history.attempts
+    services = plane_of(request).services
+    it = await find_instance(services, request.path_params["instance_id"], caller_of(request))
+    events = await services.stores.instances.events(it.id)
+    attempts = await services.stores.instances.attempts(it.id)
     waiting = explain_waiting(it, events, attempts)
-    now, row = plane.clock.now(), row_of(it)
+    now, row = services.clock.now(), row_of(it)
     return page(
         request,
         "instance.html",
@@ -347,11 +354,11 @@ async def show_instance(request: Request) -> Response:
         cost=cost_so_far(it, events, now),
         events=events[: -EVENTS_SHOWN - 1 : -1],
         attempts=attempts,
-        story=story_of(it, events, attempts),
+        story=tell_timeline(it, events, attempts),
         waiting=waiting,
-        place=await plane.explain_instance.place_of(it),
+        place=await services.capacity_line.place_of(it),
         advice=advice_for(it, waiting),
-        lineage=describe_lineage(await plane.explain_instance.lineage_of(it)),
+        lineage=describe_lineage(await find_lineage(services, it)),
         ways=connection_options(it),
         commands=commands_for(it),
         ports=[(port, link(port.endpoint)) for port in it.ports],
@@ -372,63 +379,62 @@ async def show_instance(request: Request) -> Response:
 
 async def log(request: Request) -> Response:
     """Stream what the cloud does for it: the pull of its image, while it boots."""
-    word = request.path_params["instance_id"]
-    reader = LogReader(word, LogSource.SYSTEM, True, caller_of(request), may_go_on(request))
-    return LogReply(plane_of(request).read_log, reader)
+    instance_id, caller = request.path_params["instance_id"], caller_of(request)
+    reader = LogReader(instance_id, LogSource.SYSTEM, True, caller, may_go_on(request))
+    return LogReply(plane_of(request).services, reader)
 
 
 async def start(request: Request) -> Response:
-    """Start it."""
-    word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.start(word, caller=acting_caller(request))
+    """Start the instance."""
+    it = await start_instance(plane_of(request).services, _goal(request))
     return done(f"/instances/{it.instance.id}", "start")
 
 
 async def restart(request: Request) -> Response:
-    """Restart it."""
-    word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.restart(word, caller=acting_caller(request))
+    """Restart the instance."""
+    it = await restart_instance(plane_of(request).services, _goal(request))
     return done(f"/instances/{it.instance.id}", "restart")
 
 
-async def replace_instance(request: Request) -> Response:
-    """Let another instance take over."""
-    word = request.path_params["instance_id"]
-    it = await plane_of(request).replace_instance(word, caller=acting_caller(request))
+async def replace_by_another(request: Request) -> Response:
+    """Replace the instance by another one."""
+    it = await replace_instance(plane_of(request).services, _goal(request))
     return done(f"/instances/{it.instance.id}", "replace")
 
 
 async def stop(request: Request) -> Response:
-    """Stop it."""
-    word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.stop(word, caller=acting_caller(request))
+    """Stop the instance."""
+    it = await stop_instance(plane_of(request).services, _goal(request))
     return done(f"/instances/{it.instance.id}", "stop")
 
 
 async def delete(request: Request) -> Response:
-    """Delete it."""
-    word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.delete(word, caller=acting_caller(request))
+    """Delete the instance."""
+    it = await delete_instance(plane_of(request).services, _goal(request))
     return done(f"/instances/{it.instance.id}", "delete")
 
 
-async def set_lease(request: Request) -> Response:
-    """Set its end anew, counted from now; an empty choice takes it away."""
+def _goal(request: Request) -> GoalRequest:
+    return GoalRequest(request.path_params["instance_id"], caller=acting_caller(request))
+
+
+async def change_lease(request: Request) -> Response:
+    """Set the end anew, counted from now. An empty choice removes the lease."""
     word, caller = request.path_params["instance_id"], acting_caller(request)
-    leases = plane_of(request).change_lease
+    services = plane_of(request).services
     hours = request.state.form.text("hours")
     if hours:
         body = {"seconds": int(hours) * HOUR if hours in LEASE_HOURS else None}
-        it = await leases.set(word, lease_order_of(validate_body(LeaseBody, body)), caller)
+        it = await set_lease(services, word, lease_order_of(validate_body(LeaseBody, body)), caller)
     else:
-        it = await leases.remove(word, caller)
+        it = await remove_lease(services, word, caller)
     return done(f"/instances/{it.id}", "lease")
 
 
 async def keep(request: Request) -> Response:
-    """Note that it is in use."""
+    """Note that the instance is in use."""
     word = request.path_params["instance_id"]
-    await plane_of(request).note_use(word, acting_caller(request))
+    await note_use(plane_of(request).services, word, acting_caller(request))
     return done(f"/instances/{word}", "keep")
 
 
@@ -437,9 +443,9 @@ INSTANCE_ROUTES: Routes = {
     ("GET", "/instances/{instance_id}/log"): log,
     ("POST", "/instances/{instance_id}/start"): start,
     ("POST", "/instances/{instance_id}/restart"): restart,
-    ("POST", "/instances/{instance_id}/replace"): replace_instance,
+    ("POST", "/instances/{instance_id}/replace"): replace_by_another,
     ("POST", "/instances/{instance_id}/stop"): stop,
     ("POST", "/instances/{instance_id}/delete"): delete,
-    ("POST", "/instances/{instance_id}/lease"): set_lease,
+    ("POST", "/instances/{instance_id}/lease"): change_lease,
     ("POST", "/instances/{instance_id}/keep"): keep,
 }

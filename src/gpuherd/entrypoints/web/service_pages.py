@@ -40,6 +40,7 @@ from gpuherd.entrypoints.web.page_rendering import (
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.event_port import EventFilter
 from gpuherd.resilience.ttl_cache import Cache
+from gpuherd.usecases.instances.read_instance import find_job
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.service.read_service_health import SystemStatus
 from gpuherd.usecases.views.service_view import describe_orphan, hourly_usd
@@ -433,7 +434,7 @@ async def show_jobs(request: Request) -> Response:
 async def retry(request: Request) -> Response:
     """Give a failed job another round of tries."""
     plane, job_id = plane_of(request), request.path_params["job_id"]
-    job = await plane.lookup.job(job_id, acting_caller(request))
+    job = await find_job(plane.services, job_id, acting_caller(request))
     await append_audit_record(request, "job.retry", job_id, before=job.status.value)
     await plane.retry_job(job_id)
     return done("/jobs", "retry")

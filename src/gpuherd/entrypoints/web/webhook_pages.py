@@ -33,6 +33,7 @@ from gpuherd.entrypoints.web.page_rendering import (
     without_blanks,
 )
 from gpuherd.ports.webhook_port import DeliveryFilter, WebhookTestResult
+from gpuherd.usecases.instances.read_instance import find_delivery
 
 FILTERS = ("state", "instanceId", "endpointId", "type")
 
@@ -62,7 +63,8 @@ async def show(request: Request) -> Response:
 
 async def show_one(request: Request) -> Response:
     """Show one delivery with its tries and what it says."""
-    it = await plane_of(request).lookup.delivery(request.path_params["delivery_id"], caller_of(request))
+    services, delivery_id = plane_of(request).services, request.path_params["delivery_id"]
+    it = await find_delivery(services, delivery_id, caller_of(request))
     said = json.dumps(redact_urls(json.loads(it.body)), indent=2, ensure_ascii=False)
     return page(
         request,
@@ -78,7 +80,7 @@ async def show_one(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send one delivery again."""
     plane, delivery_id = plane_of(request), request.path_params["delivery_id"]
-    found = await plane.lookup.delivery(delivery_id, caller_of(request))
+    found = await find_delivery(plane.services, delivery_id, caller_of(request))
     await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
     await plane.webhooks.replay.one(delivery_id)
     return done(f"/webhooks/{found.id}", "replay")

@@ -1,14 +1,8 @@
-"""Tell why: the whole record of how an instance came to be what it is, or why it is not ready yet."""
+"""Explain an instance: offers weighed, create calls, waits, phases and the timeline."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,62 +14,57 @@ from gpuherd.domain.instance.instance_event import Event
 from gpuherd.domain.instance.instance_state import awaits_health, given_up_at
 from gpuherd.domain.instance.rent_attempt import Attempt
 from gpuherd.domain.job import JobStatus
-from gpuherd.ports.instance_port import Instances
-from gpuherd.ports.job_port import JobQuery, Jobs
+from gpuherd.ports.job_port import JobQuery
 from gpuherd.usecases.instances.tell_timeline import (
     Sentence,
     WaitExplanation,
     advice_for,
     explain_waiting,
-    story_of,
+    tell_timeline,
 )
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, reconcile_job_kind
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe_failure, describe_health, describe_place
 
 
-@dataclass(frozen=True)
-class ExplainInstance:
-    """The use case."""
+async def explain_instance(services: Services, instance: Instance) -> plan_models.Why:
+    """Return what was considered, tried and waited for, and the timeline."""
+    instances = services.stores.instances
+    events, attempts = await instances.events(instance.id), await instances.attempts(instance.id)
+    waiting = explain_waiting(instance, events, attempts)
+    place = None if waiting is None else await services.capacity_line.place_of(instance)
+    next_try_at = None if waiting is None or place else await _next_try_at(services, instance)
+    return plan_models.Why(
+        instance_id=instance.id,
+        name=instance.name,
+        status=instance.status.value,
+        status_reason=instance.reason,
+        usable=instance.usable,
+        last_error=describe_failure(instance.last_error),
+        advice=advice_for(instance, waiting),
+        story=tuple(map(_describe_sentence, tell_timeline(instance, events, attempts))),
+        waits=None if waiting is None else _describe_wait(waiting, instance, next_try_at, place),
+        phases=phases(events),
+        considered=considered(events),
+        attempts=tuple(map(describe_attempt, attempts)),
+        health=describe_health(instance.health_check, instance.health) if instance.health_check else None,
+        lineage=describe_lineage(await find_lineage(services, instance)),
+    )
 
-    instances: Instances
-    jobs: Jobs
-    # The place of one who waits for capacity.
-    place_of: Callable[[Instance], Awaitable[PlaceInLine | None]]
 
-    async def __call__(self, it: Instance) -> plan_models.Why:
-        """Return everything that was considered, tried and waited for, and the story of it."""
-        events = await self.instances.events(it.id)
-        attempts = await self.instances.attempts(it.id)
-        waiting = explain_waiting(it, events, attempts)
-        place = None if waiting is None else await self.place_of(it)
-        next_try_at = None if waiting is None or place else await self._next_try_at(it)
-        return plan_models.Why(
-            instance_id=it.id,
-            name=it.name,
-            status=it.status.value,
-            status_reason=it.reason,
-            usable=it.usable,
-            last_error=describe_failure(it.last_error),
-            advice=advice_for(it, waiting),
-            story=tuple(map(_describe_sentence, story_of(it, events, attempts))),
-            waits=None if waiting is None else _describe_wait(waiting, it, next_try_at, place),
-            phases=phases(events),
-            considered=considered(events),
-            attempts=tuple(map(describe_attempt, attempts)),
-            health=None if it.health_check is None else describe_health(it.health_check, it.health),
-            lineage=describe_lineage(await self.lineage_of(it)),
-        )
+async def find_lineage(services: Services, instance: Instance) -> tuple[Instance, ...]:
+    """Return all members of the lineage; none for an instance that was never replaced."""
+    return (
+        () if instance.chain is None else await services.stores.instances.of_lineage(instance.chain.lineage)
+    )
 
-    async def lineage_of(self, it: Instance) -> tuple[Instance, ...]:
-        """Return all that take over from one another with this one; none where it is alone."""
-        return () if it.chain is None else await self.instances.of_lineage(it.chain.lineage)
 
-    async def _next_try_at(self, it: Instance) -> datetime | None:
-        """Return when the instance's next pass is; None while one is under way."""
-        # By its kind: there may be more webhooks waiting than a page holds.
-        kind = CHECK_HEALTH if awaits_health(it) else reconcile_job_kind(it)
-        turns = JobQuery(kind=kind, instance_id=it.id, status=JobStatus.PENDING, limit=1)
-        return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
+async def _next_try_at(services: Services, instance: Instance) -> datetime | None:
+    """Return when the next pass over the instance is due; None while one runs."""
+    # By its kind: there may be more webhook jobs than a page holds.
+    kind = CHECK_HEALTH if awaits_health(instance) else reconcile_job_kind(instance)
+    query = JobQuery(kind=kind, instance_id=instance.id, status=JobStatus.PENDING, limit=1)
+    return next((job.next_retry_at for job in (await services.stores.jobs.page(query)).jobs), None)
 
 
 def describe_lineage(members: Sequence[Instance]) -> tuple[plan_models.LineageMember, ...]:

@@ -1,20 +1,14 @@
-"""The comprehensive list.
+"""The comprehensive list: our instances and the cloud's machines merged, encoded and cached for 30 s.
 
-Our instances and the cloud's machines merged, encoded and cached. The machines are those of the observer's
-last list, whoever asks; only where it has none that is young enough, one is made for all callers. Nothing is
-older than 30 s. A sync invalidates it, changes of instances do not.
+The machines come from the observer's last list, or from one list for all callers if that one is too old.
+A sync clears the cache, changes of instances do not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import (
-    Awaitable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -38,10 +32,9 @@ from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.errors import CloudError
 from gpuherd.domain.instance.rent_attempt import machine_tag, owner_tag, plain_name
 from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.cloud_port import Cloud
-from gpuherd.ports.instance_port import Instances, LiveInstance
+from gpuherd.ports.instance_port import LiveInstance
 from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe, describe_ports
 from gpuherd.usecases.views.service_view import compact
 
@@ -166,16 +159,10 @@ def _verdict(verdict: ConsistencyVerdict) -> dict[str, str]:
 
 log = structlog.get_logger()
 COMPREHENSIVE_TTL_S = 30.0
-
-
-# Two for all who see everything, two for each other caller of the last seconds.
+# Two for callers that see everything, two for each other caller of the last seconds.
 REPLIES_MAX = 64
-
-
-# So many entries are encoded at a stretch (some milliseconds) before others get their turn.
+# Entries encoded in one go (some milliseconds) before other tasks get their turn.
 ENCODE_BATCH = 100
-
-
 T = TypeVar("T")
 
 
@@ -199,138 +186,139 @@ class _CachedReply:
     listed_at_s: float
 
 
-class ListComprehensive:
-    """The use case, with its cache."""
+class ComprehensiveCache:
+    """Keeps replies, and the list of the cloud where the observer has none that is young enough."""
 
-    def __init__(
-        self, instances: Instances, cloud: Cloud, observer: ObserveCloud, installation: str, clock: Clock
-    ):
-        self._instances = instances
-        self._cloud = cloud
-        self._observer = observer
-        self._installation = installation
-        self._clock = clock
-        self._replies: Cache[str, _CachedReply] = Cache(
+    def __init__(self, clock: Clock):
+        self.replies: Cache[str, _CachedReply] = Cache(
             clock, COMPREHENSIVE_TTL_S, REPLIES_MAX, "comprehensive"
         )
-        # For all callers; only where the observer has no list that is young enough.
-        self._listings: Cache[None, Listing] = Cache(clock, COMPREHENSIVE_TTL_S, 1, "listing")
+        # One for all callers.
+        self.listings: Cache[None, Listing] = Cache(clock, COMPREHENSIVE_TTL_S, 1, "listing")
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        return (self._replies, self._listings)
+        return (self.replies, self.listings)
 
     def forget(self) -> None:
         """Make the next reply a new one."""
-        self._replies.clear()
-        self._listings.clear()
+        self.replies.clear()
+        self.listings.clear()
 
-    async def __call__(
-        self,
-        *,
-        include_novita_only: bool = True,
-        sync_local_state: bool = False,
-        caller: Caller = SYSTEM_CALLER,
-    ) -> bytes:
-        """Return the list as JSON; a sync always asks the cloud, and lets our memory follow what it shows."""
-        started_s = self._clock.monotonic()
-        if sync_local_state:
-            reply = await self._make(include_novita_only, caller.owner, sync=True)
-            self.forget()
-            hit = False
-        else:
-            reply, hit = await self._cached(include_novita_only, caller.owner)
-        return reply.head + self._performance(started_s, reply.timing, hit=hit)
 
-    async def _cached(self, include_novita_only: bool, owner: str | None) -> tuple[_CachedReply, bool]:
-        # Nobody gets the reply that was made for somebody else.
-        key = f"includeNovitaOnly={str(include_novita_only).lower()}"
-        key += "" if owner is None else f" owner={owner}"
-        made: list[_CachedReply] = []
+async def list_comprehensive(
+    services: Services,
+    *,
+    include_novita_only: bool = True,
+    sync_local_state: bool = False,
+    caller: Caller = SYSTEM_CALLER,
+) -> bytes:
+    """Return the list as JSON. A sync lists the cloud, and instances follow what the list shows."""
+    clock = services.clock
+    started_s = clock.monotonic()
+    if sync_local_state:
+        reply = await _make(services, include_novita_only, caller.owner, sync=True)
+        services.comprehensive_cache.forget()
+        is_hit = False
+    else:
+        reply, is_hit = await _cached(services, include_novita_only, caller.owner)
+    spent = Timing() if is_hit else reply.timing
+    performance = ListPerformance(
+        total_request_time_ms=_ms(clock.monotonic() - started_s),
+        novita_api_time_ms=_ms(spent.cloud_s),
+        local_data_time_ms=_ms(spent.local_s),
+        merge_processing_time_ms=_ms(spent.merge_s),
+        cache_hit=is_hit,
+    )
+    return reply.head + b',"performance":' + compact(performance) + b"}"
 
-        async def make() -> _CachedReply:
-            made.append(await self._make(include_novita_only, owner, sync=False))
-            return made[0]
 
-        kept = self._replies.get_stale(key)
-        if kept is not None and self._clock.boottime() - kept[0].listed_at_s >= COMPREHENSIVE_TTL_S:
-            self._replies.invalidate(key)
-        reply = await self._replies.get_or_load(key, make)
-        if reply.is_stale:
-            # Whoever asks next shall see that the cloud is back.
-            self._replies.invalidate(key)
-        return reply, not made
+async def _cached(
+    services: Services, include_novita_only: bool, owner: str | None
+) -> tuple[_CachedReply, bool]:
+    # A caller that sees only its own instances has its own reply.
+    key = f"includeNovitaOnly={str(include_novita_only).lower()}"
+    key += "" if owner is None else f" owner={owner}"
+    made: list[_CachedReply] = []
 
-    async def _make(self, include_novita_only: bool, owner: str | None, *, sync: bool) -> _CachedReply:
-        (local, local_s), ((listing, listed_at_s), cloud_s) = await asyncio.gather(
-            self._timed(self._instances.all_live(owner)), self._timed(self._list(sync))
-        )
-        started_s = self._clock.monotonic()
-        # A machine that none of the caller's instances has is somebody else's.
-        others = include_novita_only and owner is None
-        head = await self._encode(local, listing, others, synced=sync and listing is not None)
-        timing = Timing(cloud_s, local_s, self._clock.monotonic() - started_s)
-        return _CachedReply(head, timing, is_stale=listing is None, listed_at_s=listed_at_s)
+    async def make() -> _CachedReply:
+        made.append(await _make(services, include_novita_only, owner, sync=False))
+        return made[0]
 
-    async def _list(self, sync: bool) -> tuple[Listing | None, float]:
-        """Return what the cloud shows, or None if it cannot be asked, and as of when."""
-        try:
-            if sync:
-                return (await self._observer.sync()).listing, self._clock.boottime()
-            now_s = self._clock.boottime()
-            if (recent := self._observer.recent_listing(COMPREHENSIVE_TTL_S)) is not None:
-                listing, age_s = recent
-                return listing, now_s - age_s
-            if (kept := self._listings.get_stale(None)) is not None and kept[1] < COMPREHENSIVE_TTL_S:
-                return kept[0], now_s - kept[1]
-            listing = await self._listings.get_or_load(None, self._cloud.list_machines)
-            return listing, self._clock.boottime()
-        except CloudError as error:
-            log.warning("comprehensive.cannot_list", code=error.code, reason=error.message)
-            return None, self._clock.boottime()
+    replies = services.comprehensive_cache.replies
+    kept = replies.get_stale(key)
+    if kept is not None and services.clock.boottime() - kept[0].listed_at_s >= COMPREHENSIVE_TTL_S:
+        replies.invalidate(key)
+    reply = await replies.get_or_load(key, make)
+    if reply.is_stale:
+        # The next caller shall see that the cloud is back.
+        replies.invalidate(key)
+    return reply, not made
 
-    async def _encode(
-        self,
-        local: Sequence[LiveInstance],
-        listing: Listing | None,
-        include_novita_only: bool,
-        *,
-        synced: bool,
-    ) -> bytes:
-        entries = local_only(local) if listing is None else merge_machines(local, listing, self._installation)
-        sources: Counter[str] = Counter(local=0, novita=0, merged=0)
-        parts: list[bytes] = []
-        for entry in entries:
-            if entry.source == "novita" and not include_novita_only:
-                continue
-            sources[entry.source] += 1
-            parts.append(compact(entry))
-            if len(parts) % ENCODE_BATCH == 0:
-                await self._clock.sleep(0)
-        summary = ListSummary(
-            total=len(parts),
-            sources=dict(sources),
-            stale=listing is None,
-            note=_note(listing),
-            synced=synced,
-        )
-        return b'{"instances":[' + b",".join(parts) + b"]," + compact(summary)[1:-1]
 
-    def _performance(self, started_s: float, timing: Timing, *, hit: bool) -> bytes:
-        spent = Timing() if hit else timing
-        performance = ListPerformance(
-            total_request_time_ms=_ms(self._clock.monotonic() - started_s),
-            novita_api_time_ms=_ms(spent.cloud_s),
-            local_data_time_ms=_ms(spent.local_s),
-            merge_processing_time_ms=_ms(spent.merge_s),
-            cache_hit=hit,
-        )
-        return b',"performance":' + compact(performance) + b"}"
+async def _make(
+    services: Services, include_novita_only: bool, owner: str | None, *, sync: bool
+) -> _CachedReply:
+    clock = services.clock
+    (local, local_s), ((listing, listed_at_s), cloud_s) = await asyncio.gather(
+        _timed(clock, services.stores.instances.all_live(owner)), _timed(clock, _list(services, sync))
+    )
+    started_s = clock.monotonic()
+    if listing is None:
+        entries = local_only(local)
+    else:
+        entries = merge_machines(local, listing, services.stores.installation)
+    if not include_novita_only or owner is not None:
+        # Only callers that see everything see machines that no instance has.
+        entries = (entry for entry in entries if entry.source != "novita")
+    encoded, sources = await _encode(clock, entries)
+    summary = ListSummary(
+        total=len(encoded),
+        sources=sources,
+        stale=listing is None,
+        note=_note(listing),
+        synced=sync and listing is not None,
+    )
+    head = b'{"instances":[' + b",".join(encoded) + b"]," + compact(summary)[1:-1]
+    timing = Timing(cloud_s, local_s, clock.monotonic() - started_s)
+    return _CachedReply(head, timing, is_stale=listing is None, listed_at_s=listed_at_s)
 
-    async def _timed(self, work: Awaitable[T]) -> tuple[T, float]:
-        started_s = self._clock.monotonic()
-        result = await work
-        return result, self._clock.monotonic() - started_s
+
+async def _timed(clock: Clock, work: Awaitable[T]) -> tuple[T, float]:
+    started_s = clock.monotonic()
+    result = await work
+    return result, clock.monotonic() - started_s
+
+
+async def _list(services: Services, sync: bool) -> tuple[Listing | None, float]:
+    """Return what the cloud shows, or None if it cannot be asked, and the time of the list."""
+    clock, listings = services.clock, services.comprehensive_cache.listings
+    cloud = services.browse_cloud or services.cloud
+    try:
+        if sync:
+            return (await services.observer.sync()).listing, clock.boottime()
+        now_s = clock.boottime()
+        if (recent := services.observer.recent_listing(COMPREHENSIVE_TTL_S)) is not None:
+            listing, age_s = recent
+            return listing, now_s - age_s
+        if (kept := listings.get_stale(None)) is not None and kept[1] < COMPREHENSIVE_TTL_S:
+            return kept[0], now_s - kept[1]
+        listing = await listings.get_or_load(None, cloud.list_machines)
+        return listing, clock.boottime()
+    except CloudError as error:
+        log.warning("comprehensive.cannot_list", code=error.code, reason=error.message)
+        return None, clock.boottime()
+
+
+async def _encode(clock: Clock, entries: Iterator[Entry]) -> tuple[list[bytes], dict[str, int]]:
+    sources: Counter[str] = Counter(local=0, novita=0, merged=0)
+    encoded: list[bytes] = []
+    for entry in entries:
+        sources[entry.source] += 1
+        encoded.append(compact(entry))
+        if len(encoded) % ENCODE_BATCH == 0:
+            await clock.sleep(0)
+    return encoded, dict(sources)
 
 
 def _note(listing: Listing | None) -> str | None:

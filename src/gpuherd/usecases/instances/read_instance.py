@@ -2,319 +2,218 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gpuherd.contract.instance_models import Instance as Details
 from gpuherd.contract.instance_models import InstanceRow
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
-from gpuherd.domain.cloud.capacity_line import PlaceInLine
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance.instance import ID_PREFIX, Instance, SettledCost
-from gpuherd.domain.instance.instance_event import Event
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance
 from gpuherd.domain.instance.instance_state import WaitFor, wait_result
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.domain.instance.rent_attempt import Attempt
 from gpuherd.domain.job import Job
 from gpuherd.domain.webhooks.webhook_delivery import Delivery
 from gpuherd.ports.clock_port import Clock, id_pattern
-from gpuherd.ports.instance_port import InstancePage, InstanceQuery, Instances
-from gpuherd.ports.job_port import Jobs
-from gpuherd.ports.webhook_port import Outbox
+from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.events.stream_events import ChangeHub
 from gpuherd.usecases.instances.tell_timeline import wait_until
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe, describe_cost, describe_wait
 from gpuherd.usecases.views.service_view import compact
 
 _ID = id_pattern(ID_PREFIX)
-
-
-def is_id(word: str) -> bool:
-    """Return True if a word is meant as an id and not as a name."""
-    return _ID.fullmatch(word) is not None
-
-
-def unknown(word: str) -> NotFound:
-    """Return what is said of an instance that is not there."""
-    return NotFound(f"there is no instance {word!r}", code="INSTANCE_NOT_FOUND")
-
-
-def visible(instance: Instance, caller: Caller) -> Instance:
-    """Return the instance, if this caller may know of it: to all others it is not there."""
-    if not caller.may_see(instance.owner):
-        raise unknown(instance.id)
-    return instance
-
-
-@dataclass(frozen=True)
-class FindInstance:
-    """By id if it looks like one, else by name; a name that several share is for the user to settle.
-
-    Only among what the caller may see.
-    """
-
-    instances: Instances
-
-    async def __call__(self, word: str, caller: Caller = SYSTEM_CALLER) -> Instance:
-        if is_id(word):
-            return visible(await self.instances.get(word), caller)
-        return await self.named(word, caller)
-
-    async def named(self, name: str, caller: Caller = SYSTEM_CALLER) -> Instance:
-        """Return the one instance with this name; `Conflict` with the candidates if there are several.
-
-        Those that take over from one another are one: the newest that can be used, else the newest.
-        """
-        found = await self.instances.find_named(name, caller.owner)
-        if not found:
-            raise unknown(name)
-        if len({it.lineage for it in found}) > 1:
-            raise Conflict(
-                f"{len(found)} instances are called {name!r}; use the id",
-                code="AMBIGUOUS_NAME",
-                details={"candidates": [{"id": it.id, "status": it.status.value} for it in found]},
-            )
-        return next((it for it in found if it.usable), found[0])
-
-
-@dataclass(frozen=True)
-class AuthorizedLookup:
-    """To a caller who may not know of a thing, it is as if it were not there, word for word."""
-
-    instances: Instances
-    jobs: Jobs
-    outbox: Outbox
-
-    async def operation(self, operation_id: str, caller: Caller) -> tuple[Operation, str]:
-        """Return an operation and the id of its instance; `NotFound` if none."""
-        operation, instance_id = await self.instances.operation(operation_id)
-        if not await self._sees(caller, instance_id):
-            raise NotFound(f"there is no operation {operation_id!r}", code="OPERATION_NOT_FOUND")
-        return operation, instance_id
-
-    async def job(self, job_id: str, caller: Caller) -> Job:
-        """Return a job; `NotFound` if there is none."""
-        job = await self.jobs.get(job_id)
-        if not await self._sees(caller, job.instance_id):
-            raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
-        return job
-
-    async def delivery(self, delivery_id: str, caller: Caller) -> Delivery:
-        """Return a delivery; `NotFound` if there is none. Those to endpoints are for admins only."""
-        delivery = await self.outbox.get(delivery_id)
-        if not await self._sees_delivery(caller, delivery):
-            raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
-        return delivery
-
-    async def _sees_delivery(self, caller: Caller, delivery: Delivery) -> bool:
-        if delivery.owner is not None:
-            return caller.may_see(delivery.owner)
-        return await self._sees(caller, delivery.instance_id if delivery.endpoint_id is None else None)
-
-    async def _sees(self, caller: Caller, instance_id: str | None) -> bool:
-        if caller.sees_all or instance_id is None:
-            return caller.sees_all
-        try:
-            return caller.may_see((await self.instances.get(instance_id)).owner)
-        except NotFound:
-            return False
-
-
 DETAILS_TTL_S = 30.0
-
-
-# So old may be what is said of a place in line, which changes with others and not with the instance.
+# The place in line changes with other instances, so no change of this instance announces it.
 WAITING_TTL_S = 20.0
-
-
 STATES_TTL_S = 60.0
 ENTRIES_MAX = 10_000
 WAIT_MAX_S = 300
-
-
-# The hub tells of every change in this process; this finds those that another one made.
+# The hub announces every change of this process. This finds the changes of other processes.
 RECHECK_S = 5.0
 
 
-class _Body(NamedTuple):
-    """Details as they are sent, and whose they are."""
+def is_id(id_or_name: str) -> bool:
+    """Return True if this has the form of an id."""
+    return _ID.fullmatch(id_or_name) is not None
+
+
+async def find_instance(services: Services, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> Instance:
+    """Return the instance with this id or name, among those that the caller may see."""
+    if is_id(id_or_name):
+        return _visible(await services.stores.instances.get(id_or_name), caller)
+    return await find_named(services, id_or_name, caller)
+
+
+async def find_named(services: Services, name: str, caller: Caller = SYSTEM_CALLER) -> Instance:
+    """Return the one instance with this name. `Conflict` with the candidates if there are several.
+
+    A lineage counts as one instance: the newest usable member, else the newest.
+    """
+    found = await services.stores.instances.find_named(name, caller.owner)
+    if not found:
+        raise _unknown(name)
+    if len({instance.lineage for instance in found}) > 1:
+        raise Conflict(
+            f"{len(found)} instances are called {name!r}; use the id",
+            code="AMBIGUOUS_NAME",
+            details={"candidates": [{"id": it.id, "status": it.status.value} for it in found]},
+        )
+    return next((instance for instance in found if instance.usable), found[0])
+
+
+def _visible(instance: Instance, caller: Caller) -> Instance:
+    """Return the instance if the caller may see it. `NotFound` otherwise."""
+    if not caller.may_see(instance.owner):
+        raise _unknown(instance.id)
+    return instance
+
+
+def _unknown(id_or_name: str) -> NotFound:
+    return NotFound(f"there is no instance {id_or_name!r}", code="INSTANCE_NOT_FOUND")
+
+
+async def find_operation(services: Services, operation_id: str, caller: Caller) -> tuple[Operation, str]:
+    """Return an operation and the id of its instance. `NotFound` also if the caller may not see it."""
+    operation, instance_id = await services.stores.instances.operation(operation_id)
+    if not await _sees(services, caller, instance_id):
+        raise NotFound(f"there is no operation {operation_id!r}", code="OPERATION_NOT_FOUND")
+    return operation, instance_id
+
+
+async def find_job(services: Services, job_id: str, caller: Caller) -> Job:
+    """Return a job. `NotFound` also if the caller may not see it."""
+    job = await services.stores.jobs.get(job_id)
+    if not await _sees(services, caller, job.instance_id):
+        raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
+    return job
+
+
+async def find_delivery(services: Services, delivery_id: str, caller: Caller) -> Delivery:
+    """Return a delivery. `NotFound` also if the caller may not see it: only admins see those to endpoints."""
+    delivery = await services.stores.outbox.get(delivery_id)
+    if delivery.owner is not None:
+        sees = caller.may_see(delivery.owner)
+    else:
+        instance_id = delivery.instance_id if delivery.endpoint_id is None else None
+        sees = await _sees(services, caller, instance_id)
+    if not sees:
+        raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
+    return delivery
+
+
+async def _sees(services: Services, caller: Caller, instance_id: str | None) -> bool:
+    if caller.sees_all or instance_id is None:
+        return caller.sees_all
+    try:
+        return caller.may_see((await services.stores.instances.get(instance_id)).owner)
+    except NotFound:
+        return False
+
+
+class _Details(NamedTuple):
+    """Details as they are sent, and their owner."""
 
     owner: str
     body: bytes
     waits: bool
 
 
-class ReadInstance:
-    """The use case, with the caches that make it cheap."""
+class InstanceCache:
+    """Keeps details and states of instances until they change."""
 
-    def __init__(
-        self,
-        find: FindInstance,
-        instances: Instances,
-        hub: ChangeHub,
-        clock: Clock,
-        is_stale: Callable[[], bool],
-        place_of: Callable[[Instance], Awaitable[PlaceInLine | None]],
-    ):
-        self._find = find
-        self._instances = instances
-        self._hub = hub
-        self._clock = clock
-        self._is_stale = is_stale
-        self._place_of = place_of
-        self._details: Cache[str, _Body] = Cache(
+    def __init__(self, clock: Clock, hub: ChangeHub):
+        self.details: Cache[str, _Details] = Cache(
             clock,
             DETAILS_TTL_S,
             ENTRIES_MAX,
             "details",
-            shorter_ttl_s=lambda it: WAITING_TTL_S if it.waits else None,
+            shorter_ttl_s=lambda details: WAITING_TTL_S if details.waits else None,
         )
-        self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
-        hub.add_listener(self._forget, self._forget_all)
+        self.states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
+        hub.add_listener(self.forget, self._forget_all)
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        return (self._details, self._states)
+        return (self.details, self.states)
 
-    def cached_details(self, instance_id: str, caller: Caller = SYSTEM_CALLER) -> bytes | None:
-        """Return the details if they can be had without waiting for anything, and by this caller."""
-        if self._is_stale() or (found := self._details.peek(instance_id)) is None:
-            return None
-        return found.body if caller.may_see(found.owner) else None
-
-    async def details(self, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> bytes:
-        """Return the details as JSON; they say of themselves whether they may be out of date."""
-        if not is_id(id_or_name):
-            return await self._encode(await self._find.named(id_or_name, caller), stale=self._is_stale())
-        if self._is_stale():
-            return await self._encode(visible(await self._state(id_or_name), caller), stale=True)
-        found = await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
-        if not caller.may_see(found.owner):
-            raise unknown(id_or_name)
-        return found.body
-
-    async def wait_for(
-        self, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = SYSTEM_CALLER
-    ) -> tuple[bytes, bool]:
-        """Return the details as soon as `what` is reached or can no longer be, and whether time ran out."""
-        end_s = self._clock.monotonic() + min(timeout_s, WAIT_MAX_S)
-        named = None if is_id(id_or_name) else await self._find.named(id_or_name, caller)
-        instance_id = id_or_name if named is None else named.id
-        async with self._hub.subscribe(instance_id) as changes:
-            while True:
-                instance = visible(await self._recent_state(instance_id), caller)
-                if wait_result(instance, what) is not None:
-                    return await self._encode(instance, stale=self._is_stale()), False
-                left_s = end_s - self._clock.monotonic()
-                if left_s <= 0:
-                    return await self._encode(instance, stale=self._is_stale()), True
-                await changes.wait(min(left_s, RECHECK_S))
-
-    async def _fresh_details(self, instance_id: str) -> _Body:
-        it = await self._state(instance_id)
-        return _Body(it.owner, await self._encode(it, stale=False), waits=it.waiting_for is not None)
-
-    async def _state(self, instance_id: str) -> Instance:
-        return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))
-
-    async def _recent_state(self, instance_id: str) -> Instance:
-        """Return the state as it was a moment ago; of all who wait for one instance, only one reads it."""
-        known = self._states.get_stale(instance_id)
-        if known is not None and known[1] >= RECHECK_S:
-            self._forget([instance_id])
-        return await self._state(instance_id)
-
-    def _forget(self, instance_ids: Sequence[str]) -> None:
+    def forget(self, instance_ids: Sequence[str]) -> None:
         for instance_id in instance_ids:
-            self._details.invalidate(instance_id)
-            self._states.invalidate(instance_id)
+            self.details.invalidate(instance_id)
+            self.states.invalidate(instance_id)
 
     def _forget_all(self) -> None:
-        self._details.clear()
-        self._states.clear()
-
-    async def _encode(self, instance: Instance, *, stale: bool) -> bytes:
-        waits = None
-        if instance.waiting_for is not None:
-            place = await self._place_of(instance)
-            waits = describe_wait(instance, wait_until(instance), place)
-        cost = describe_cost(instance.cost)
-        return compact(Details.extending(describe(instance), stale=stale, cost=cost, waits=waits))
+        self.details.clear()
+        self.states.clear()
 
 
-CACHED_ENTRIES_MAX = 1000
-Encoded = Cache[str, tuple[int, SettledCost, bytes]]
+async def read_instance(services: Services, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> bytes:
+    """Return the details as JSON. `stale` in them is true while the cloud cannot be asked."""
+    if not is_id(id_or_name):
+        return await _encode(services, await find_named(services, id_or_name, caller))
+    if services.observer.is_stale():
+        return await _encode(services, _visible(await _state(services, id_or_name), caller))
+
+    async def fresh_details() -> _Details:
+        instance = await _state(services, id_or_name)
+        body = await _encode(services, instance, stale=False)
+        return _Details(instance.owner, body, waits=instance.waiting_for is not None)
+
+    found = await services.instance_cache.details.get_or_load(id_or_name, fresh_details)
+    if not caller.may_see(found.owner):
+        raise _unknown(id_or_name)
+    return found.body
 
 
-class ListInstances:
-    """The use case, with the entries that it showed last."""
-
-    def __init__(self, instances: Instances, clock: Clock):
-        self._instances = instances
-        self._clock = clock
-        # By id: which version, what it had cost, and its bytes. A version never changes, unless the
-        # store loses it; so nothing here is ever out of date.
-        self._encoded = self._new_cache()
-
-    def _new_cache(self) -> Encoded:
-        return Cache(self._clock, math.inf, CACHED_ENTRIES_MAX, "entries")
-
-    def forget(self) -> None:
-        """Drop what is kept: versions may be given out a second time."""
-        self._encoded = self._new_cache()
-
-    async def page(self, query: InstanceQuery) -> InstancePage:
-        """Return the page, for those who show it in another form."""
-        return await self._instances.page(query)
-
-    async def __call__(self, query: InstanceQuery) -> bytes:
-        """Return the page as JSON."""
-        # What is read now does not belong into what comes after a `forget`.
-        encoded = self._encoded
-        page = await self._instances.page(query)
-        entries = b",".join([_entry(it, encoded) for it in page.instances])
-        rest = compact({"total": page.total, "nextCursor": page.next_cursor})
-        return b'{"instances":[' + entries + b"]," + rest[1:]
+async def wait_for_instance(
+    services: Services, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = SYSTEM_CALLER
+) -> tuple[bytes, bool]:
+    """Return the details when `what` is reached or has become impossible, and True if time ran out."""
+    clock = services.clock
+    end_s = clock.monotonic() + min(timeout_s, WAIT_MAX_S)
+    instance_id = id_or_name if is_id(id_or_name) else (await find_named(services, id_or_name, caller)).id
+    async with services.stores.hub.subscribe(instance_id) as changes:
+        while True:
+            instance = _visible(await _recent_state(services, instance_id), caller)
+            if wait_result(instance, what) is not None:
+                return await _encode(services, instance), False
+            left_s = end_s - clock.monotonic()
+            if left_s <= 0:
+                return await _encode(services, instance), True
+            await changes.wait(min(left_s, RECHECK_S))
 
 
-def _entry(it: Instance, encoded: Encoded) -> bytes:
-    kept = encoded.peek(it.id)
-    # The meter settles a cost without a new version.
-    # guard: what was settled without a version is shown in lists
-    if kept is None or kept[0] != it.version or kept[1] != it.cost:
-        kept = (
-            it.version,
-            it.cost,
-            compact(InstanceRow.extending(describe(it), cost=describe_cost(it.cost))),
-        )
-        encoded.put(it.id, kept)
-    return kept[2]
+async def _state(services: Services, instance_id: str) -> Instance:
+    return await services.instance_cache.states.get_or_load(
+        instance_id, lambda: services.stores.instances.get(instance_id)
+    )
 
 
-@dataclass(frozen=True)
-class InstanceHistory:
-    """An instance with all that is on record about it, oldest first."""
+async def _recent_state(services: Services, instance_id: str) -> Instance:
+    """Return a state of at most `RECHECK_S`. All callers that wait for one instance share one read."""
+    known = services.instance_cache.states.get_stale(instance_id)
+    if known is not None and known[1] >= RECHECK_S:
+        services.instance_cache.forget([instance_id])
+    return await _state(services, instance_id)
 
-    instance: Instance
-    events: tuple[Event, ...]
-    attempts: tuple[Attempt, ...]
+
+async def _encode(services: Services, instance: Instance, *, stale: bool | None = None) -> bytes:
+    waits = None
+    if instance.waiting_for is not None:
+        place = await services.capacity_line.place_of(instance)
+        waits = describe_wait(instance, wait_until(instance), place)
+    stale = services.observer.is_stale() if stale is None else stale
+    cost = describe_cost(instance.cost)
+    return compact(Details.extending(describe(instance), stale=stale, cost=cost, waits=waits))
 
 
-@dataclass(frozen=True)
-class ReadHistory:
-    """By id or name, among what the caller may see."""
-
-    find: FindInstance
-    instances: Instances
-
-    async def __call__(self, word: str, caller: Caller) -> InstanceHistory:
-        it = await self.find(word, caller)
-        events = await self.instances.events(it.id)
-        return InstanceHistory(it, events, await self.instances.attempts(it.id))
-
-    async def events(self, word: str, caller: Caller) -> tuple[Event, ...]:
-        """Return what happened, oldest first."""
-        return await self.instances.events((await self.find(word, caller)).id)
+async def list_instances(services: Services, query: InstanceQuery) -> bytes:
+    """Return a page of the list as JSON."""
+    page = await services.stores.instances.page(query)
+    rows = [
+        compact(InstanceRow.extending(describe(instance), cost=describe_cost(instance.cost)))
+        for instance in page.instances
+    ]
+    rest = compact({"total": page.total, "nextCursor": page.next_cursor})
+    return b'{"instances":[' + b",".join(rows) + b"]," + rest[1:]

@@ -117,7 +117,7 @@ class Sentence:
     last_at: datetime | None = None
 
 
-def story_of(
+def tell_timeline(
     instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
 ) -> tuple[Sentence, ...]:
     """Return all that happened; what went the same way several times in a row is told once."""

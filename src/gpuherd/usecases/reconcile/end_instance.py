@@ -24,7 +24,8 @@ from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.instance_port import InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.run_capacity_line import CapacityLine
 from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
-from gpuherd.usecases.instances.replace_instance import EndLineage, NoticeLengths
+from gpuherd.usecases.instances.replace_instance import NoticeLengths, end_lineage, wake_ended
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class EndInstance:
     event_recorder: EventRecorder
     clock: Clock
     ids: Ids
-    end_lineage: EndLineage
+    services: Services
 
     async def __call__(self, leased: LeasedInstance, decision: Ending) -> LeasedInstance:
         match decision:
@@ -79,10 +80,10 @@ class EndInstance:
         if (put_aside := goal_rules.superseded(it, now)) is not None:
             change = replace(change, operations=(put_aside, *change.operations))
         # Whoever is to take over ends with it.
-        change = await self.end_lineage(it, change)
+        change = await end_lineage(self.services, it, change)
         log.info("instance.ended", instance_id=it.id, cause=end.actor, action=end.action.value)
         leased = await self.instance_leases.save(leased, change)
-        await self.end_lineage.wake(change)
+        await wake_ended(self.services, change)
         return leased
 
     async def _warn_lease(self, leased: LeasedInstance, warning: WarnLease) -> LeasedInstance:

@@ -61,11 +61,13 @@ from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
 from gpuherd.usecases.instances.replace_instance import (
     ACTOR,
     AUDIT_ACTION,
-    EndLineage,
-    MakeHeir,
     NoticeLengths,
+    make_replacement,
+    removal_of,
+    wake_ended,
 )
 from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
@@ -89,8 +91,7 @@ class FollowSuccession:
     job_factory: JobFactory
     event_recorder: EventRecorder
     catalogue: CatalogueCache
-    make_heir: MakeHeir
-    end_lineage: EndLineage
+    services: Services
     clock: Clock
     ids: Ids
     # How long after its notice a spot machine is usually lost.
@@ -145,7 +146,7 @@ class FollowSuccession:
 
     async def _succeed(self, leased: LeasedInstance, why: Why) -> tuple[LeasedInstance, timedelta]:
         it = leased.instance
-        change = await self.make_heir(it, why, self.limits_of(it.owner))
+        change = await make_replacement(self.services, it, why, self.limits_of(it.owner))
         assert change.heir is not None, "an heir is made"
         heir = change.heir.instance
         # On the change of the old one, so that the lock of the audit log comes before all others.
@@ -212,12 +213,12 @@ class FollowSuccession:
     async def _cancel(self, leased: LeasedInstance, reason: str) -> tuple[LeasedInstance, timedelta]:
         """Remove the heir. It is remembered until it is proven to be gone: only then there may be another."""
         it, heir = leased.instance, await self._heir(leased.instance)
-        along = None if heir is None else self.end_lineage.deleted(heir, reason)
+        along = None if heir is None else removal_of(self.services, heir, reason)
         if along is None:
             return leased, HANDOVER_RECHECK
         change = Change(it, also=(along,))
         leased = await self.instance_leases.save(leased, change)
-        await self.end_lineage.wake(change)
+        await wake_ended(self.services, change)
         return leased, timedelta(0)
 
     async def _forget(self, leased: LeasedInstance) -> LeasedInstance:

@@ -113,7 +113,7 @@ async def test_a_followed_log_goes_on_until_the_client_leaves(
         reply.leave()
         await clock.settle()
         assert herd.logs.open == 0
-    assert herd.plane.read_log.streams == 0
+    assert herd.services.log_streams.count == 0
 
 
 @pytest.mark.usefixtures("running")
@@ -143,7 +143,7 @@ async def test_a_revoked_key_and_the_end_of_the_server_end_a_followed_log(
         await revoke_key(plane.services, key.key.id, ADMIN)
         await clock.advance(2)
         assert theirs.complete and not ours.complete
-        plane.read_log.close()
+        plane.services.log_streams.close()
         await clock.settle()
         assert ours.complete
     assert herd.logs.open == 0
@@ -154,7 +154,7 @@ async def test_only_so_many_logs_are_read_at_once_with_one_key_and_in_all(
     api: httpx.AsyncClient, app: ASGIApp, herd: Herd, plane: Plane, clock: FakeClock
 ) -> None:
     herd.logs.ends = False
-    plane.read_log.limits = LogLimits(streams=2, streams_of_key=1)
+    plane.services.log_streams.limits = LogLimits(streams=2, streams_of_key=1)
     other = bearer(await make_key(plane, "admin"))
     async with asking(app, LOGS, MINE, FOLLOW):
         await clock.settle()
