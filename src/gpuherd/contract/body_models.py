@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 LABEL_MAX_CHARS = 100
 USD_MAX = 1_000_000
+ENV_VALUE_CHARS_MAX = 4095
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 YEAR_MIN, YEAR_MAX = 2000, 2100
 DAY_WORDS = "must be a day such as 2026-11-15, and not lie ahead"
@@ -31,6 +32,7 @@ _YEAR_WORDS = f"must not lie before the year {YEAR_MIN}"
 NOT_BLANK: dict[str, JsonValue] = {"minLength": 1, "pattern": r"\S"}
 _BLANK = "must be a text that is not blank"
 _LABEL = f"must have at most {LABEL_MAX_CHARS} characters and no control characters"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # The Unicode categories Cc, Cs, Zl and Zp.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -149,3 +151,12 @@ def read_day(value: str) -> date:
     if found.year > YEAR_MAX:
         raise ValueError(DAY_WORDS)
     return found
+
+
+def env_value_problem(value: str) -> str | None:
+    """Return what is wrong with the value of an environment variable or secret."""
+    if len(value) > ENV_VALUE_CHARS_MAX:
+        return f"must not be longer than {ENV_VALUE_CHARS_MAX} characters"
+    if "\0" in value or _LONE_SURROGATE.search(value):
+        return "must be a text without null characters"
+    return None

@@ -60,6 +60,8 @@ def test_without_template_and_image_there_is_nothing_to_run() -> None:
         ("envs", {CANARY: "x"}, "INVALID_ENVS"),
         ("envs", {"A": 5}, "INVALID_ENVS"),
         ("envs", {"A": CANARY * 500}, "INVALID_ENVS"),
+        ("envs", {"A": "a\0b"}, "INVALID_ENVS"),
+        ("envs", {"A": "a\ud800"}, "INVALID_ENVS"),
         ("envs", {"GPUHERD_TAG": CANARY}, "INVALID_ENVS"),
         ("envs", {f"V{n}": CANARY for n in range(100)}, "INVALID_ENVS"),
         ("envs", None, "INVALID_ENVS"),

@@ -147,7 +147,7 @@ ENVS_MAX = 100
 
 
 GIVEN_ENVS_MAX = ENVS_MAX - 1
-NAME_CHARS_MAX, VALUE_CHARS_MAX = 511, 4095
+NAME_CHARS_MAX = 511
 
 
 # So long a value is redacted also in pieces where an error quotes it; a shorter one may be any word.
@@ -155,7 +155,6 @@ CREDENTIAL_CHARS = 8
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -204,15 +203,6 @@ def name_problem(name: str) -> str | None:
     # guard: the tag cannot be set by a variable
     if name.upper() == TAG_VARIABLE:
         return f"must not be {TAG_VARIABLE}: gpuherd finds its machines by it"
-    return None
-
-
-def value_problem(value: str) -> str | None:
-    """Return what is wrong with the value of a variable."""
-    if len(value) > VALUE_CHARS_MAX:
-        return f"must not be longer than {VALUE_CHARS_MAX} characters"
-    if "\0" in value or _LONE_SURROGATE.search(value):
-        return "must be a text without null characters"
     return None
 
 

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.access_models import SecretRemoved
+from gpuherd.contract.access_models import KeyBody, SecretBody, SecretRemoved
 from gpuherd.domain.api_key import Caller, Scope
+from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_signing import ShownKeySecret
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
@@ -23,8 +24,8 @@ from gpuherd.entrypoints.list_queries import (
     described,
     flag,
 )
-from gpuherd.entrypoints.schemas.keys import KeyBody, SecretBody, checked_secret_name
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.entrypoints.values_from_bodies import checked_secret_name, key_request_of
 from gpuherd.usecases.access.manage_keys import add_key, revoke_key
 from gpuherd.usecases.access.manage_secrets import (
     put_secret,
@@ -54,7 +55,7 @@ async def add(request: Request) -> Response:
     """Create a key. It is shown in this reply only, and so is the secret that signs its webhooks."""
     plane = plane_of(request)
     now = plane.clock.now()
-    wanted = validate_body(KeyBody, await read_object(request), now).to_request()
+    wanted = key_request_of(validate_body(KeyBody, await read_object(request), now))
     made = await add_key(plane.services, wanted, acting_caller(request))
     body = describe_new_key(made.key, made.secret, made.webhook_secret, now)
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
@@ -143,7 +144,7 @@ async def put(name: str, request: Request) -> Response:
     if body.shared:
         check_scope(caller, Scope.ADMIN)
     kept = await put_secret(
-        plane_of(request).services, checked_secret_name(name), body.secret, caller, shared=body.shared
+        plane_of(request).services, checked_secret_name(name), Secret(body.value), caller, shared=body.shared
     )
     return json_reply(describe_secret(kept))
 

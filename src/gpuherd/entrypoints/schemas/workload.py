@@ -11,7 +11,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, PlainValidator, StrictStr, WithJsonSchema
 
-from gpuherd.contract.body_models import NOT_BLANK, Code, NotNull, RequestModel, ShortText, Words
+from gpuherd.contract.body_models import (
+    NOT_BLANK,
+    Code,
+    NotNull,
+    RequestModel,
+    ShortText,
+    Words,
+    env_value_problem,
+)
 from gpuherd.domain.cloud.template import PRODUCTS_MAX
 from gpuherd.domain.instance.launch_spec import (
     GIVEN_ENVS_MAX,
@@ -26,7 +34,6 @@ from gpuherd.domain.instance.launch_spec import (
     name_problem,
     parse_ports,
     path_problem,
-    value_problem,
 )
 from gpuherd.domain.secret import NAME, Secret
 from gpuherd.usecases.cloud.prewarm_images import PrewarmSpec
@@ -93,7 +100,7 @@ def _env_problems(envs: dict[str, Any]) -> Iterator[str]:
                 yield f'{name} must be a text, or {{"secret": NAME}}'
         elif not isinstance(value, str):
             yield f'{name} must be a text, or {{"secret": NAME}}'
-        elif problem := value_problem(value):
+        elif problem := env_value_problem(value):
             yield f"{name} {problem}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.access_models import KeyBody, SecretBody
 from gpuherd.contract.wire_models import iso
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.errors import (
@@ -18,13 +19,13 @@ from gpuherd.domain.errors import (
     InvalidRequest,
     NotFound,
 )
-from gpuherd.domain.secret import VALUE_CHARS_MAX
+from gpuherd.domain.secret import VALUE_CHARS_MAX, Secret
 from gpuherd.domain.webhooks.webhook_signing import ShownKeySecret
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http_auth import acting_caller, check_scope
 from gpuherd.entrypoints.list_queries import POSITION_CURSOR, Query
-from gpuherd.entrypoints.schemas.keys import KeyBody, SecretBody, checked_secret_name
 from gpuherd.entrypoints.use_case_access import plane_of
+from gpuherd.entrypoints.values_from_bodies import checked_secret_name, key_request_of
 from gpuherd.entrypoints.web.page_forms import (
     NOT_REFUSED,
     Form,
@@ -72,7 +73,7 @@ async def add(request: Request) -> Response:
         body["expiresAt"] = days
     try:
         made = await add_key(
-            plane.services, validate_body(KeyBody, body, now).to_request(), acting_caller(request)
+            plane.services, key_request_of(validate_body(KeyBody, body, now)), acting_caller(request)
         )
     except InvalidRequest as error:
         problems = {it.field: it.message for it in error.problems}
@@ -158,7 +159,7 @@ async def put(request: Request) -> Response:
         check_scope(caller, Scope.ADMIN)
     try:
         name, body = _parsed(form)
-        await put_secret(plane_of(request).services, name, body.secret, caller, shared=is_shared)
+        await put_secret(plane_of(request).services, name, Secret(body.value), caller, shared=is_shared)
     except GpuherdError as error:
         return await _secrets_list(request, FormRefusal.of(error, "secret"))
     return done("/secrets", "secret")
