@@ -225,7 +225,10 @@ def _copied_json(done: DatabaseCopied) -> dict[str, Any]:
         "source": str(done.source),
         "target": done.target,
         "schema": done.schema,
-        "tables": [{"table": it.name, "rows": it.rows, "sum": it.digest, "ok": True} for it in done.tables],
+        "tables": [
+            {"table": table.name, "rows": table.rows, "sum": table.digest, "ok": True}
+            for table in done.tables
+        ],
         "leftOut": dict(done.left_out),
         "jobsQueued": done.jobs_queued,
         "gpus": done.gpus,

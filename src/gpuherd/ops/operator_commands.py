@@ -46,13 +46,13 @@ def config(output: Output) -> None:
     if not output.for_people:
         settings = [
             {
-                "name": it.name,
-                "value": it.value,
-                "source": it.source,
-                "secret": it.is_secret,
-                "meaning": it.meaning,
+                "name": setting.name,
+                "value": setting.value,
+                "source": setting.source,
+                "secret": setting.is_secret,
+                "meaning": setting.meaning,
             }
-            for it in found.settings
+            for setting in found.settings
         ]
         output.json({"file": str(found.file), "fileExists": found.file_exists, "settings": settings})
         return
@@ -121,7 +121,9 @@ def print_findings(output: Output, findings: Sequence[CheckResult]) -> None:
         output.show(_table(findings))
         output.note(_summary(findings), _STYLES[worst(findings)])
     elif not output.silent:
-        output.json({"verdict": worst(findings).value, "findings": [_as_json(it) for it in findings]})
+        output.json(
+            {"verdict": worst(findings).value, "findings": [_as_json(finding) for finding in findings]}
+        )
     raise click.exceptions.Exit(int(exit_code_of(findings)))
 
 
@@ -138,24 +140,24 @@ def _order(yes_spend: str | None, report: Path | None) -> LiveOrder:
 def worst(findings: Sequence[CheckResult]) -> Severity:
     """Return the verdict on the whole."""
     order = list(Severity)
-    return max((it.verdict for it in findings), key=order.index, default=Severity.OK)
+    return max((finding.verdict for finding in findings), key=order.index, default=Severity.OK)
 
 
 def exit_code_of(findings: Sequence[CheckResult]) -> ExitCode:
     """Return how the command ends: a script needs to know only whether there is a problem."""
-    problems = [it for it in findings if it.verdict is Severity.PROBLEM]
-    if any(it.check == SETTINGS for it in problems):
+    problems = [finding for finding in findings if finding.verdict is Severity.PROBLEM]
+    if any(finding.check == SETTINGS for finding in problems):
         return ExitCode.CONFIGURATION
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
-def _as_json(it: CheckResult) -> dict[str, Any]:
+def _as_json(finding: CheckResult) -> dict[str, Any]:
     return {
-        "check": it.check,
-        "verdict": it.verdict.value,
-        "message": it.message,
-        "advice": it.advice or None,
-        "facts": dict(it.facts),
+        "check": finding.check,
+        "verdict": finding.verdict.value,
+        "message": finding.message,
+        "advice": finding.advice or None,
+        "facts": dict(finding.facts),
     }
 
 
@@ -164,17 +166,18 @@ def _table(findings: Sequence[CheckResult]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    for it in findings:
-        words = Text(safe(it.message))
-        if it.advice:
-            words.append(f"\ndo: {safe(it.advice)}", "cyan")
-        grid.add_row(Text(it.verdict.value, _STYLES[it.verdict]), safe(it.check), words)
+    for finding in findings:
+        words = Text(safe(finding.message))
+        if finding.advice:
+            words.append(f"\ndo: {safe(finding.advice)}", "cyan")
+        grid.add_row(Text(finding.verdict.value, _STYLES[finding.verdict]), safe(finding.check), words)
     return grid
 
 
 def _summary(findings: Sequence[CheckResult]) -> str:
     counts = [
-        sum(it.verdict is verdict for it in findings) for verdict in (Severity.PROBLEM, Severity.WARNING)
+        sum(finding.verdict is verdict for finding in findings)
+        for verdict in (Severity.PROBLEM, Severity.WARNING)
     ]
     words = [
         f"{count} {word}{'' if count == 1 else 's'}"
@@ -256,7 +259,7 @@ def run_live_checks(contact: LiveChecks, order: LiveOrder, output: Output) -> Ex
     if paid.rented is not None:
         findings = merged(findings, paid.rented.findings)
         machine = paid.rented.machine or machine
-    findings = merged([_finding_of(it) for it in earlier.get("findings", ())], findings)
+    findings = merged([_finding_of(row) for row in earlier.get("findings", ())], findings)
     body = {**contact.heading(), **report_of(findings), "spend": paid.as_json, "machine": machine}
     if order.report is not None:
         _write(order.report, body)
@@ -311,22 +314,22 @@ def _paid(contact: LiveChecks, order: LiveOrder, output: Output, free: Sequence[
 
 def merged(before: Sequence[LiveFinding], after: Sequence[LiveFinding]) -> list[LiveFinding]:
     """Return the later findings, and the earlier ones where nothing was seen later."""
-    found = {it.check: it for it in before}
-    for it in after:
-        if it.verdict is not Agreement.NOT_SEEN or it.check not in found:
-            found[it.check] = it
+    found = {finding.check: finding for finding in before}
+    for finding in after:
+        if finding.verdict is not Agreement.NOT_SEEN or finding.check not in found:
+            found[finding.check] = finding
     return list(found.values())
 
 
 def live_exit_code(findings: Sequence[LiveFinding]) -> ExitCode:
     """Return how the command ends: a script needs to know whether anything differs."""
-    differs = any(it.verdict is Agreement.DIFFERS for it in findings)
+    differs = any(finding.verdict is Agreement.DIFFERS for finding in findings)
     return ExitCode.DIFFERS if differs else ExitCode.OK
 
 
 def settings_of(findings: Sequence[LiveFinding]) -> list[str]:
     """Return the settings that follow, each once."""
-    return list(dict.fromkeys(line for it in findings for line in it.settings))
+    return list(dict.fromkeys(line for finding in findings for line in finding.settings))
 
 
 def report_of(findings: Sequence[LiveFinding]) -> dict[str, Any]:
@@ -334,33 +337,33 @@ def report_of(findings: Sequence[LiveFinding]) -> dict[str, Any]:
     differs = live_exit_code(findings) is ExitCode.DIFFERS
     return {
         "verdict": (Agreement.DIFFERS if differs else Agreement.AS_ASSUMED).value,
-        "findings": [_finding_json(it) for it in findings],
+        "findings": [_finding_json(finding) for finding in findings],
         "settings": settings_of(findings),
     }
 
 
-def _finding_json(it: LiveFinding) -> dict[str, Any]:
+def _finding_json(finding: LiveFinding) -> dict[str, Any]:
     return {
-        "check": it.check,
-        "assumed": it.assumed,
-        "seen": it.seen,
-        "verdict": it.verdict.value,
-        "changes": it.changes or None,
-        "settings": list(it.settings),
-        "facts": dict(it.facts),
+        "check": finding.check,
+        "assumed": finding.assumed,
+        "seen": finding.seen,
+        "verdict": finding.verdict.value,
+        "changes": finding.changes or None,
+        "settings": list(finding.settings),
+        "facts": dict(finding.facts),
     }
 
 
 def _finding_of(row: Any) -> LiveFinding:
     row = row if isinstance(row, dict) else {}
-    known = {it.value for it in Agreement}
+    known = {verdict.value for verdict in Agreement}
     return LiveFinding(
         str(row.get("check")),
         str(row.get("assumed")),
         str(row.get("seen")),
         Agreement(row["verdict"]) if row.get("verdict") in known else Agreement.NOT_SEEN,
         str(row.get("changes") or ""),
-        tuple(str(it) for it in row.get("settings") or ()),
+        tuple(str(line) for line in row.get("settings") or ()),
         dict(row.get("facts") or {}),
     )
 
@@ -394,14 +397,16 @@ def _live_table(findings: Sequence[LiveFinding]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    for it in findings:
-        words = Text(f"assumed: {safe(it.assumed)}\nseen: {safe(it.seen)}")
-        if it.verdict is Agreement.DIFFERS:
-            words.append(f"\nchanges: {safe(it.changes)}", "cyan")
-        grid.add_row(Text(it.verdict.value, _VERDICT_STYLES[it.verdict]), safe(it.check), words)
+    for finding in findings:
+        words = Text(f"assumed: {safe(finding.assumed)}\nseen: {safe(finding.seen)}")
+        if finding.verdict is Agreement.DIFFERS:
+            words.append(f"\nchanges: {safe(finding.changes)}", "cyan")
+        grid.add_row(
+            Text(finding.verdict.value, _VERDICT_STYLES[finding.verdict]), safe(finding.check), words
+        )
     return grid
 
 
 def _live_summary(findings: Sequence[LiveFinding]) -> str:
-    counts = {verdict: sum(it.verdict is verdict for it in findings) for verdict in Agreement}
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Agreement}
     return ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)

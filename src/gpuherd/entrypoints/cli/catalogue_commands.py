@@ -88,7 +88,7 @@ def _gb(number: object) -> str:
 
 
 def _ports(template: Row) -> str:
-    return ", ".join(f"{it.get('port')}/{it.get('type')}" for it in template.get("ports") or ())
+    return ", ".join(f"{port.get('port')}/{port.get('type')}" for port in template.get("ports") or ())
 
 
 OFFER_COLUMNS = (
@@ -336,7 +336,10 @@ def _size(task: Row) -> str:
 
 
 def _products(task: Row) -> str:
-    names = [text_of(it.get("productName") or it.get("productId")) for it in task.get("products") or ()]
+    names = [
+        text_of(product.get("productName") or product.get("productId"))
+        for product in task.get("products") or ()
+    ]
     return ", ".join(dict.fromkeys(names)) or "all"
 
 

@@ -96,11 +96,11 @@ def adopt(server: ServerConnection, output: Output, cloud_id: str | None, everyt
     if everything == (cloud_id is not None):
         raise click.BadParameter("give the id of one machine, or --all", param_hint="CLOUD_ID")
     wanted = [cloud_id] if cloud_id is not None else _unrecorded(server)
-    adopted = [server.post(path_of("orphans", it, "adopt")) for it in wanted]
+    adopted = [server.post(path_of("orphans", machine_id, "adopt")) for machine_id in wanted]
     if output.mode is Mode.JSON:
         output.json({"instances": adopted, "total": len(adopted)} if everything else adopted[0])
     elif output.mode is Mode.IDS:
-        output.ids(str(it["id"]) for it in adopted)
+        output.ids(str(instance["id"]) for instance in adopted)
     else:
         for instance in adopted:
             output.line(f"{safe(instance['name'])} is {safe(instance['status'])}: {safe(instance['id'])}")
@@ -298,7 +298,9 @@ jobs = group_with_default("jobs", list_jobs, show_job, show_stats)
 
 
 def _attempts(job: Row) -> str:
-    return "/".join(str(it) for it in (job.get("attempts"), job.get("maxAttempts")) if it is not None)
+    return "/".join(
+        str(count) for count in (job.get("attempts"), job.get("maxAttempts")) if count is not None
+    )
 
 
 JOB_COLUMNS = (

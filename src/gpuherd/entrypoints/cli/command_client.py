@@ -66,7 +66,7 @@ def failure_of(error: api.GpuherdError) -> ServerFailure | CommandError | WaitEn
                 "code": error.code,
                 "title": error.title,
                 "detail": error.detail,
-                "errors": [asdict(it) for it in error.errors],
+                "errors": [asdict(problem) for problem in error.errors],
                 "details": dict(error.details),
                 "requestId": error.request_id,
             }

@@ -83,8 +83,8 @@ def why(server: ServerConnection, output: Output, name_or_id: str) -> None:
 
 def _story(record: Row) -> list[Row]:
     """Return the sentences with their moments, and how long it was until the next one."""
-    sentences = [(moment_of(it["at"]), it) for it in record["story"]]
-    timed = [(at, it) for at, it in sentences if at is not None]
+    sentences = [(moment_of(sentence["at"]), sentence) for sentence in record["story"]]
+    timed = [(at, sentence) for at, sentence in sentences if at is not None]
     following = [at for at, _ in timed[1:]] + [None]
     rows = []
     for (at, sentence), after in zip(timed, following, strict=True):
@@ -118,7 +118,9 @@ def _facts(record: Row, now: datetime) -> Iterator[tuple[str, Text | str]]:
         yield "because", str(record.get("statusReason") or "")
     if health := record.get("health"):
         wrong = [
-            f"port {it.get('port')}: {it['error']}" for it in health.get("endpoints") or () if it.get("error")
+            f"port {endpoint.get('port')}: {endpoint['error']}"
+            for endpoint in health.get("endpoints") or ()
+            if endpoint.get("error")
         ]
         yield "health", "; ".join([str(health["status"]), *wrong])
     yield "lineage", ", ".join(_lineage(record))

@@ -110,7 +110,7 @@ def show(server: ServerConnection, output: Output, name_or_id: str) -> None:
         output.answer(instance, str(instance["id"]))
         return
     when, get, ports = output.when, instance.get, instance.get("ports")
-    volumes = [f"{it.get('id')} at {it.get('mountPath')}" for it in get("volumes") or ()]
+    volumes = [f"{volume.get('id')} at {volume.get('mountPath')}" for volume in get("volumes") or ()]
     error = get("lastError") or {}
     output.page(
         ("name", str(instance["name"])),

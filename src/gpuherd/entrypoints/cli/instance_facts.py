@@ -130,7 +130,10 @@ def endpoint_lines(instance: Row) -> list[tuple[str, Text | str]]:
         ("jupyter", named.get("jupyter")),
         ("terminal", named.get("webTerminal")),
     ]
-    ports = [(f"port {it.get('port')}", it.get("endpoint")) for it in instance.get("portMappings") or ()]
+    ports = [
+        (f"port {mapping.get('port')}", mapping.get("endpoint"))
+        for mapping in instance.get("portMappings") or ()
+    ]
     return [(name, str(where)) for name, where in (*ways, *ports) if where]
 
 

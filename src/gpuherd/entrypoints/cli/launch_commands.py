@@ -328,7 +328,7 @@ def _short_plan(planned: Row) -> Iterator[RenderableType]:
         yield from (foldable(reason.get("message")) for reason in planned.get("reasons") or ())
     if offers[1:]:
         following = offers[1 : 1 + NEXT_OFFERS_MAX]
-        words = ", ".join(f"{it['region']} {usd_an_hour(it.get('hourlyPrice'))}" for it in following)
+        words = ", ".join(f"{offer['region']} {usd_an_hour(offer.get('hourlyPrice'))}" for offer in following)
         left = len(offers) - 1 - len(following)
         yield foldable(f"if that is gone: {words}" + (f" and {left} more" if left else ""), "dim")
     yield from _warnings(planned)
@@ -353,7 +353,7 @@ def _workload(planned: Row) -> Iterator[Text]:
     if not get("imageUrl"):
         return
     yield foldable(f"runs {get('imageUrl')}" + (f": {get('command')}" if get("command") else ""))
-    volumes = [f"{it.get('id')} at {it.get('mountPath')}" for it in get("volumes") or ()]
+    volumes = [f"{volume.get('id')} at {volume.get('mountPath')}" for volume in get("volumes") or ()]
     lines = (
         ("ports", ", ".join(get("ports") or ())),
         ("variables", variables_text(get("envs"))),

@@ -295,7 +295,7 @@ def require_gpu_and_template(output: Output, values: Mapping[str, Any], *, or_pl
     for name, hint in missing.items():
         if not values[name]:
             _suggest_values(output, context.command_path, values)
-            parameter = next(it for it in context.command.params if it.name == name)
+            parameter = next(param for param in context.command.params if param.name == name)
             raise click.MissingParameter(hint, ctx=context, param=parameter)
 
 

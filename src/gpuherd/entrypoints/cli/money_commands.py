@@ -232,10 +232,12 @@ def _csv_text(found: Row) -> str:
         listed = [before + amount for before, amount in zip(listed, amounts, strict=True)]
         kind = "none" if group.get("value") is None else "value"
         name, value = _cell(group.get("name")), _cell(group.get("value"))
-        writer.writerow([value, *(f"{it:f}" for it in amounts), text_of(group.get("instances")), name, kind])
+        writer.writerow(
+            [value, *(f"{amount:f}" for amount in amounts), text_of(group.get("instances")), name, kind]
+        )
     if found.get("groupsLeftOut"):
         rest = [whole - part for whole, part in zip(_figures(found), listed, strict=True)]
-        writer.writerow(["", *(f"{it:f}" for it in rest), "", "", "rest"])
+        writer.writerow(["", *(f"{amount:f}" for amount in rest), "", "", "rest"])
     return text.getvalue()
 
 
@@ -368,7 +370,9 @@ def _changes(values: dict[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {"atLimit": values["at_limit"], "strict": values["strict"]}
     if values["warn"] is not None:
         try:
-            changes["warnPercent"] = [int(it) for it in values["warn"].split(",") if it.strip()]
+            changes["warnPercent"] = [
+                int(percent) for percent in values["warn"].split(",") if percent.strip()
+            ]
         except ValueError:
             raise click.BadParameter("say it like 50,80,95", param_hint="--warn") from None
     return {name: value for name, value in changes.items() if value is not None}

@@ -116,13 +116,13 @@ class RemoteJob:
         """Pass on what it prints and return its exit code; after SshLost, call it again."""
         followers = [_Follower(self, stream, sink) for stream, sink in zip(STREAMS, (out, err), strict=True)]
         try:
-            for it in followers:
-                it.begin()
-            for it in followers:
-                it.finish()
+            for follower in followers:
+                follower.begin()
+            for follower in followers:
+                follower.finish()
         finally:
-            for it in followers:
-                it.abort()
+            for follower in followers:
+                follower.abort()
         said = self.connection.ask(f'cat "$HOME/{self._home}/exit"\n').strip()
         if not said.isdigit():
             raise CommandError(ExitCode.FAILED, "REMOTE_FAILED", "the machine does not know how it ended")
@@ -277,7 +277,7 @@ def _entries(
         yield source, name
         return
     yield source, name
-    for entry in sorted(os.scandir(source), key=lambda it: it.name):
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if not any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in left_out):
             yield from _entries(Path(entry.path), name / entry.name, left_out)
 

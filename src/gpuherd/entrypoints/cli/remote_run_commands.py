@@ -171,8 +171,8 @@ def run(server: ServerConnection, output: Output, yes: bool, timeout: float, **v
                 code = Run(server, output, instance, order).to_end()
         finally:
             with shield_from_interrupts():
-                for it in made or find_unconfirmed(server, run_id):
-                    release_rental(server, output, it, keep=values["keep"])
+                for rental in made or find_unconfirmed(server, run_id):
+                    release_rental(server, output, rental, keep=values["keep"])
     raise click.exceptions.Exit(code)
 
 

@@ -231,7 +231,7 @@ _PHASE_LABELS = {"healthCheckStarted": "health check", "healthCheckCompleted": "
 
 
 def _phases(operation: Row) -> list[tuple[str, datetime]]:
-    named = [(str(it.get("phase")), moment_of(it.get("at"))) for it in operation.get("phases") or ()]
+    named = [(str(phase.get("phase")), moment_of(phase.get("at"))) for phase in operation.get("phases") or ()]
     return [(_PHASE_LABELS.get(name, name), at) for name, at in named if at is not None]
 
 

@@ -43,7 +43,7 @@ class ServerRefusal(ServerFailure):
         self.title = str(problem.get("title") or "")
         self.detail = str(problem.get("detail") or problem.get("title") or detail)
         super().__init__(self.detail)
-        self.errors = [it for it in _list_of(problem.get("errors")) if isinstance(it, dict)]
+        self.errors = [error for error in _list_of(problem.get("errors")) if isinstance(error, dict)]
         details = problem.get("details")
         self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
         self.request_id = str(problem.get("requestId") or "") or None

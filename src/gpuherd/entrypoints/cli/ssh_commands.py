@@ -231,14 +231,14 @@ def cp(server: ServerConnection, output: Output, places: tuple[str, ...]) -> Non
     if len(places) < 2:
         raise _usage("say what to copy, and where to")
     *sources, target = map(parse_place, places)
-    here = [it for it in sources if isinstance(it, Path)]
-    there = [it for it in sources if isinstance(it, There)]
+    here = [place for place in sources if isinstance(place, Path)]
+    there = [place for place in sources if isinstance(place, There)]
     if isinstance(target, There) and not there:
         for path in here:
             if not path.exists():
                 raise CommandError(ExitCode.NOT_FOUND, "NO_SUCH_FILE", f"there is no {path} here")
         _send(server, output, here, target)
-    elif isinstance(target, Path) and not here and len({it.name for it in there}) == 1:
+    elif isinstance(target, Path) and not here and len({place.name for place in there}) == 1:
         _fetch(server, output, there, target)
     else:
         raise _usage("one side must be one instance, NAME:path, and the other this computer")
@@ -399,10 +399,12 @@ def _is_included(path: Path) -> bool:
 def host_blocks(instances: Iterable[Row], known_hosts: Path) -> str:
     """Return a block for each instance that runs, by its id, and by its name if that is plain and its own."""
     there = [
-        it for it in instances if _ssh_of(it) and (it.get("usable") or it["status"] == "health_checking")
+        instance
+        for instance in instances
+        if _ssh_of(instance) and (instance.get("usable") or instance["status"] == "health_checking")
     ]
-    names = Counter(str(it["name"]) for it in there)
-    blocks = (_block(it, known_hosts, named=names[str(it["name"])] == 1) for it in there)
+    names = Counter(str(instance["name"]) for instance in there)
+    blocks = (_block(instance, known_hosts, named=names[str(instance["name"])] == 1) for instance in there)
     return CONFIG_HEAD + "".join(blocks)
 
 

@@ -308,7 +308,7 @@ def _print_delivery(output: Output, delivery: Row) -> None:
         ("next try", when(delivery.get("nextTryAt"))),
         ("delivered", when(delivery.get("deliveredAt"))),
         ("error", delivery.get("lastError")),
-        *((f"try {n}", _try(output, it)) for n, it in enumerate(delivery.get("log") or (), start=1)),
+        *((f"try {n}", _try(output, tried)) for n, tried in enumerate(delivery.get("log") or (), start=1)),
     )
 
 

@@ -87,7 +87,7 @@ class WebhookReceiver:
         """Print what has come, and return the status to answer with."""
         now = self.output.clock.now()
         problem = self._problem(headers, body, now)
-        event_id = next((it for name, it in headers.items() if name.lower() == ID_HEADER.lower()), "")
+        event_id = next((value for name, value in headers.items() if name.lower() == ID_HEADER.lower()), "")
         with self._printing:
             self.received += 1
             self._print(event_id, body, problem, now)
