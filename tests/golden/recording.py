@@ -28,9 +28,11 @@ BODY_CHARS_MAX = 100_000
 
 
 def with_placeholders(text: str) -> str:
-    """Replace what varies by nature: ports, directories and times of this run, our version."""
+    """Replace what varies by nature: ports, directories and times of this run, sizes, our version."""
     text = re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:<port>", text)
     text = re.sub(r"/tmp/golden-\w{8}", "<directory>", text)
+    # Of a backup: it follows the schema.
+    text = re.sub(r'"sizeBytes": \d+,\n  "schema"', '"sizeBytes": <size>,\n  "schema"', text)
     text = re.sub(r"\.replaced-\d{8}T\d{6}Z", ".replaced-<time>", text)
     return text.replace(f"gpuherd/{__version__}", "gpuherd/<version>").replace(
         f"gpuherd {__version__}", "gpuherd <version>"
