@@ -18,7 +18,7 @@ from gpuherd.adapters.sql.schema_migration import migrate
 from gpuherd.adapters.stores.installation_store import SqlFlags, mark_copied
 from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
-from gpuherd.ops.backup import make_backup, restore_backup
+from gpuherd.ops.database_files import make_backup, restore_backup
 from gpuherd.settings import Settings
 from tests.adapters.sql.schema.test_find_damage import falsified
 

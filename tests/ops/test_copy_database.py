@@ -28,7 +28,7 @@ from gpuherd.adapters.stores.installation_store import mark_of_file, unmark_copi
 from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.ops.copy_database import DatabaseCopied, copy_database
-from gpuherd.ops.migrate import make_schema
+from gpuherd.ops.database_files import make_schema
 from gpuherd.settings import Settings
 from tests.ops.aged_database import change, copy_of, due_times, everything, make_aged_database, one
 from tests.support.fake_clock import FakeClock

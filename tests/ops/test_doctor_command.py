@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gpuherd.entrypoints.cli.cli_output import Output
 from gpuherd.entrypoints.cli.command_runner import CommandContext, local_command
-from gpuherd.ops.doctor.results import CheckResult, Severity
+from gpuherd.ops.doctor_results import CheckResult, Severity
 from gpuherd.ops.operator_commands import print_findings
 from tests.cli.support import InstantClock
 

@@ -18,7 +18,13 @@ from gpuherd.entrypoints.cli.cli_errors import ExitCode
 from gpuherd.entrypoints.cli.cli_output import Mode, Output
 from gpuherd.entrypoints.cli.command_runner import CommandContext, local_command
 from gpuherd.ops import operator_commands
-from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding, Quote, Rented
+from gpuherd.ops.doctor_results import (
+    Agreement,
+    CannotLook,
+    LiveFinding,
+    Quote,
+    Rented,
+)
 from gpuherd.ops.operator_commands import LiveOrder, run_live_checks
 from tests.cli.support import CLI, InstantClock
 

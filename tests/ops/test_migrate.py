@@ -10,7 +10,7 @@ import pytest
 from gpuherd.adapters.sql.schema_migration import newest_schema
 from gpuherd.bootstrap.key_files import ProcessLock
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
-from gpuherd.ops.migrate import Migrated, migrate_database, schema_of
+from gpuherd.ops.database_files import Migrated, migrate_database, schema_of
 from gpuherd.settings import Settings
 from tests.ops.aged_database import change
 from tests.support.fake_clock import FakeClock

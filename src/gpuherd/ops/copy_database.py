@@ -31,8 +31,7 @@ from gpuherd.adapters.stores.installation_store import (
 )
 from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
-from gpuherd.ops.exclusive_access import exclusive_access
-from gpuherd.ops.migrate import make_schema, schema_of, unusable_error
+from gpuherd.ops.database_files import exclusive_access, make_schema, schema_of, unusable_error
 from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import DATABASE_FILE, Settings
 

@@ -14,10 +14,17 @@ from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.entrypoints.cli.cli_errors import ExitCode
 from gpuherd.entrypoints.cli.cli_output import Column, Output, safe
 from gpuherd.entrypoints.cli.command_runner import local_command
-from gpuherd.ops.backup import BackupMade, Restored, make_backup, restore_backup
-from gpuherd.ops.bind_database import DatabaseBound, rebind_database
 from gpuherd.ops.copy_database import DatabaseCopied, copy_database
-from gpuherd.ops.migrate import Migrated, migrate_database
+from gpuherd.ops.database_files import (
+    BackupMade,
+    DatabaseBound,
+    Migrated,
+    Restored,
+    make_backup,
+    migrate_database,
+    rebind_database,
+    restore_backup,
+)
 from gpuherd.ops.startup import usable_settings
 
 NEXT_STEPS = ("gpuherd serve", "gpuherd orphans", "gpuherd orphans adopt --all")

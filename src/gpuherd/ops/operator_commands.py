@@ -19,7 +19,7 @@ from gpuherd.entrypoints.cli.cli_errors import ExitCode
 from gpuherd.entrypoints.cli.cli_output import Column, Output, safe
 from gpuherd.entrypoints.cli.command_runner import is_interactive, local_command
 from gpuherd.ops.config import Setting, configuration
-from gpuherd.ops.doctor.results import (
+from gpuherd.ops.doctor_results import (
     SETTINGS,
     Agreement,
     CannotLook,
@@ -110,7 +110,7 @@ def doctor(output: Output, live: bool, yes_spend: str | None, report: Path | Non
     if yes_spend is not None or report is not None:
         raise click.BadParameter("--yes-spend and --report belong to --live")
     # The checks load the adapters, which `gpuherd config` does not need.
-    from gpuherd.ops.doctor.examine import examine  # noqa: PLC0415
+    from gpuherd.ops.doctor import examine  # noqa: PLC0415
 
     print_findings(output, examine(SystemClock()))
 
@@ -192,7 +192,7 @@ def _summary(findings: Sequence[CheckResult]) -> str:
 
 def _run_live(output: Output, order: LiveOrder) -> ExitCode:
     # The live checks load the adapter of Novita, which `gpuherd config` does not need.
-    from gpuherd.ops.doctor.live.contact import LiveContact  # noqa: PLC0415
+    from gpuherd.ops.live_rental_checks import LiveContact  # noqa: PLC0415
 
     try:
         return run_live_checks(LiveContact(usable_settings(), SystemClock()), order, output)

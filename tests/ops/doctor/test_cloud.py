@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.ops.doctor.cloud import check_cloud
+from gpuherd.ops.doctor_server_checks import check_cloud
 from gpuherd.settings import load_settings
 from gpuherd.simulator.simulator_app import start_simulator
 from gpuherd.simulator.world import World

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from gpuherd.adapters.sql.schema_migration import newest_schema
-from gpuherd.ops.doctor.database import (
+from gpuherd.ops.doctor_local_checks import (
     OpenedDatabase,
     UnopenedDatabase,
     check_sqlite,

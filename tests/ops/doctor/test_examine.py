@@ -11,8 +11,8 @@ import pytest
 
 from gpuherd import __version__
 from gpuherd.adapters.system_clock import SystemClock
-from gpuherd.ops.doctor.examine import examine
-from gpuherd.ops.doctor.results import CheckResult
+from gpuherd.ops.doctor import examine
+from gpuherd.ops.doctor_results import CheckResult
 from gpuherd.ports.clock_port import Clock
 from tests.cli.support import Answer, FakeApi, SeenRequest, running_api
 from tests.support.fake_clock import FakeClock

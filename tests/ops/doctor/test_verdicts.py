@@ -10,14 +10,27 @@ import pytest
 
 from gpuherd import __version__
 from gpuherd.adapters.sql.schema_migration import newest_schema
-from gpuherd.ops.doctor.cloud import judge_cloud
-from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, judge_database
-from gpuherd.ops.doctor.files import DirectoryFacts, KeyFileFacts, judge_directory, judge_key_files
-from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer
-from gpuherd.ops.doctor.port import PortOwner, judge_port
-from gpuherd.ops.doctor.results import CheckResult
-from gpuherd.ops.doctor.server import ServerAnswers, judge_key, judge_server
-from gpuherd.ops.doctor.verdicts import judge_clock, judge_settings, judge_unknown_variables
+from gpuherd.ops.doctor_local_checks import (
+    DirectoryFacts,
+    KeyFileFacts,
+    OpenedDatabase,
+    PortOwner,
+    UnopenedDatabase,
+    judge_database,
+    judge_directory,
+    judge_key_files,
+    judge_port,
+)
+from gpuherd.ops.doctor_results import CheckResult, judge_clock, judge_settings, judge_unknown_variables
+from gpuherd.ops.doctor_server_checks import (
+    Answer,
+    HttpAnswer,
+    NoAnswer,
+    ServerAnswers,
+    judge_cloud,
+    judge_key,
+    judge_server,
+)
 from gpuherd.settings import SettingSource
 
 HERE = Path("/data")

@@ -26,7 +26,7 @@ PRELOADED_MODULES = (
     "gpuherd.ops.demo",
     "gpuherd.bootstrap.http_server",
     "gpuherd.bootstrap.serve",
-    "gpuherd.ops.simulator",
+    "gpuherd.ops.demo",
     "gpuherd.adapters.procrastinate_jobs",
     "gpuherd.adapters.sql.listen_notify",
     "gpuherd.adapters.sql.schema_migration",

@@ -32,7 +32,7 @@ ACCESS, CATALOGUE, CLOUD, EXPLAIN, GOALS, INSTANCES, LAUNCH, MONEY, REMOTE_RUN, 
         *("launch", "money", "remote_run", "ssh", "webhook"),
     )
 )
-DEMO, SIMULATOR = "gpuherd.ops.demo", "gpuherd.ops.simulator"
+DEMO = "gpuherd.ops.demo"
 OPERATOR, DATABASE = "gpuherd.ops.operator_commands", "gpuherd.ops.database_commands"
 # `__main__` brings these: they build what entrypoints must not know.
 BROUGHT = ""
@@ -98,7 +98,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "audit": (ACCESS, "audit", "Who did what."),
         "jobs": (CLOUD, "jobs", "The background jobs."),
         "mcp": (BROUGHT, "mcp", "Serve agents over the Model Context Protocol."),
-        "simulator": (SIMULATOR, "simulator", "Run a stand-alone double of Novita's API that costs nothing."),
+        "simulator": (DEMO, "simulator", "Run a stand-alone double of Novita's API that costs nothing."),
         "backup": (DATABASE, "backup", "Copy the database of this machine, also while the server runs."),
         "restore": (DATABASE, "restore", "Put a copy in the place of the database."),
         "migrate": (DATABASE, "migrate", "Bring the database to this version and exit."),

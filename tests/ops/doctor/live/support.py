@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from gpuherd.ops.doctor.live.calls import NovitaCalls
+from gpuherd.ops.live_assumptions import NovitaCalls
 from gpuherd.simulator.simulator_app import BASE_PATH
 from gpuherd.simulator.simulator_control import apply_scenario
 from gpuherd.simulator.wire_reply import WireReply

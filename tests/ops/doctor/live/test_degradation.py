@@ -8,7 +8,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CloudRefused, MachineGone
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name, machine_tag
-from gpuherd.ops.doctor.live import assumptions
+from gpuherd.ops import live_assumptions
 from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
 from tests.support.simulated_cloud import SimulatedAccount, SimulatedCloud
@@ -35,16 +35,16 @@ class Service:
         return machine
 
 
-def says(assumption: assumptions.Assumption, words: str) -> None:
+def says(assumption: live_assumptions.Assumption, words: str) -> None:
     assert words in assumption.changes
 
 
 @pytest.mark.parametrize(
     ("scenario", "assumption"),
-    [("other-labels", assumptions.REGIONS), ("prices-in-usd", assumptions.PRICES)],
+    [("other-labels", live_assumptions.REGIONS), ("prices-in-usd", live_assumptions.PRICES)],
 )
 async def test_what_cannot_be_placed_or_priced_is_not_offered(
-    scenario: str, assumption: assumptions.Assumption
+    scenario: str, assumption: live_assumptions.Assumption
 ) -> None:
     offers = await Service(scenario).cloud.list_offers(BillingMode.ON_DEMAND)
     assert [it for it in offers if it.on_demand_usd is not None] == []
@@ -60,34 +60,34 @@ async def test_long_lists(scenario: str, complete: bool) -> None:
         service.live.world.create(a_request(name=f"job-{number}"))
     listing = await service.cloud.list_machines()
     assert (listing.complete, len(listing.machines) == 150) == (complete, complete)
-    says(assumptions.LONG_PAGES, "pages of 100")
-    says(assumptions.PAGE_PARAMETER, "no list is complete")
+    says(live_assumptions.LONG_PAGES, "pages of 100")
+    says(live_assumptions.PAGE_PARAMETER, "no list is complete")
 
 
 async def test_an_unknown_machine_in_other_words_is_not_believed_gone() -> None:
     with pytest.raises(CloudRefused) as refused:
         await Service("other-not-found").cloud.get_machine(UNKNOWN_ID)
     assert not isinstance(refused.value, MachineGone)
-    says(assumptions.NO_MACHINE, "never confirmed")
+    says(live_assumptions.NO_MACHINE, "never confirmed")
 
 
 async def test_without_the_environment_the_name_still_tells_whose_it_is() -> None:
     machine = await Service("envs-hidden").listed_machine()
     assert (machine.env_tag, machine_tag(machine)) == ("", str(TAG))
-    says(assumptions.TAG_ENV, "the name alone tells")
+    says(live_assumptions.TAG_ENV, "the name alone tells")
 
 
 async def test_without_the_name_the_environment_tells_whose_it_is() -> None:
     machine = await Service("lost-name").listed_machine()
     assert str(TAG) not in machine.name
     assert machine_tag(machine) == str(TAG)
-    says(assumptions.TAG_NAME, "the environment alone tells")
+    says(live_assumptions.TAG_NAME, "the environment alone tells")
 
 
 async def test_without_both_nothing_tells_whose_it_is() -> None:
     # What the service does then: tests/usecases/reconcile/test_advance.py, creates stop.
     assert machine_tag(await Service("tag-lost").listed_machine()) is None
-    says(assumptions.TAG_NAME, "stops all creates")
+    says(live_assumptions.TAG_NAME, "stops all creates")
 
 
 async def test_a_list_without_endpoints_leaves_them_to_the_get() -> None:
@@ -96,7 +96,7 @@ async def test_a_list_without_endpoints_leaves_them_to_the_get() -> None:
     got = await service.cloud.get_machine(listed.cloud_id)
     assert not any(it.endpoint for it in listed.ports)
     assert all(it.endpoint for it in got.ports)
-    says(assumptions.LIST_ROW, "one GET more")
+    says(live_assumptions.LIST_ROW, "one GET more")
 
 
 async def test_amounts_that_are_rounded_otherwise_change_nothing_where_exact_ones_are_sent() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.ops.doctor.live import assumptions
-from gpuherd.ops.doctor.live.look import look
-from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
+from gpuherd.ops import live_assumptions
+from gpuherd.ops.doctor_results import Agreement, CannotLook, LiveFinding
+from gpuherd.ops.live_checks import look
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
@@ -29,7 +29,7 @@ async def findings(live: LiveWorld) -> dict[str, LiveFinding]:
 async def test_on_the_documented_novita_everything_is_as_assumed() -> None:
     live = LiveWorld()
     found = await findings(live)
-    assert set(found) == {it.check for it in assumptions.FREE}
+    assert set(found) == {it.check for it in live_assumptions.FREE}
     verdicts = {check: it.verdict for check, it in found.items()}
     # Nothing was throttled, and nothing was done to be.
     assert verdicts.pop("limits.retry-after") is Agreement.NOT_SEEN
@@ -102,4 +102,6 @@ async def test_a_key_that_is_refused_ends_it() -> None:
 
 def test_the_page_about_novita_names_every_check() -> None:
     page = Path("docs/novita.md").read_text()
-    assert [it.check for it in (*assumptions.FREE, *assumptions.PAID) if f"`{it.check}`" not in page] == []
+    assert [
+        it.check for it in (*live_assumptions.FREE, *live_assumptions.PAID) if f"`{it.check}`" not in page
+    ] == []

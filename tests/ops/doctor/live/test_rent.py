@@ -10,13 +10,10 @@ from decimal import Decimal
 import pytest
 
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
-from gpuherd.ops.doctor.live import assumptions
-from gpuherd.ops.doctor.live.bill import look_at_bill
-from gpuherd.ops.doctor.live.machine import judge_story
-from gpuherd.ops.doctor.live.rent import PaidChecks
-from gpuherd.ops.doctor.live.rentals import INSTANCE_NAME, RentalState, RentPlan
-from gpuherd.ops.doctor.live.story import MachineStory
-from gpuherd.ops.doctor.results import Agreement, CannotLook, LiveFinding
+from gpuherd.ops import live_assumptions
+from gpuherd.ops.doctor_results import Agreement, CannotLook, LiveFinding
+from gpuherd.ops.live_machine_checks import INSTANCE_NAME, MachineStory, RentalState, RentPlan, judge_story
+from gpuherd.ops.live_rental_checks import PaidChecks, look_at_bill
 from gpuherd.simulator.simulated_machine import SimulatedMachine
 from gpuherd.simulator.simulated_request import ExposedPort
 from tests.ops.doctor.live.support import LiveWorld
@@ -122,7 +119,7 @@ async def findings(scenario: str) -> dict[str, LiveFinding]:
 
 async def test_on_the_documented_novita_everything_is_as_assumed() -> None:
     found = await findings("calm")
-    assert set(found) == {it.check for it in assumptions.PAID}
+    assert set(found) == {it.check for it in live_assumptions.PAID}
     # Metrics come a minute late, and the machine did not run for so long.
     assert found.pop("metrics.machine").verdict is Agreement.NOT_SEEN
     assert {check: it.seen for check, it in found.items() if it.verdict is not Agreement.AS_ASSUMED} == {}

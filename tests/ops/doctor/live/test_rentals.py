@@ -11,8 +11,13 @@ import pytest
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_transport import Reply, Request
 from gpuherd.domain.cloud.offer import Offer
-from gpuherd.ops.doctor.live.rentals import LABEL, RentPlan, ServerRentals, plan_of
-from gpuherd.ops.doctor.results import CannotLook
+from gpuherd.ops.doctor_results import CannotLook
+from gpuherd.ops.live_machine_checks import (
+    LABEL,
+    RentPlan,
+    ServerRentals,
+    plan_of,
+)
 
 PLAN = RentPlan(("RTX 3090 24GB",), "101", Decimal("0.11"))
 

@@ -1,4 +1,4 @@
-"""All checks, side by side: each is bounded, and none can keep the others from being told."""
+"""`gpuherd doctor`: run all checks at the same time and judge what they found."""
 
 from __future__ import annotations
 
@@ -7,17 +7,36 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 from gpuherd.domain.secret import Secret
-from gpuherd.ops.doctor.cloud import NAME as CLOUD
-from gpuherd.ops.doctor.cloud import check_cloud
-from gpuherd.ops.doctor.database import NAME as DATABASE
-from gpuherd.ops.doctor.database import check_postgres, check_sqlite
-from gpuherd.ops.doctor.files import DIRECTORY, check_files
-from gpuherd.ops.doctor.port import NAME as PORT
-from gpuherd.ops.doctor.port import check_port
-from gpuherd.ops.doctor.results import CheckResult
-from gpuherd.ops.doctor.server import NAME as SERVER
-from gpuherd.ops.doctor.server import check_server, is_remote
-from gpuherd.ops.doctor.verdicts import PROBLEM, judge_settings, judge_unknown_variables
+from gpuherd.ops.doctor_local_checks import (
+    DIRECTORY,
+    check_files,
+    check_port,
+    check_postgres,
+    check_sqlite,
+)
+from gpuherd.ops.doctor_local_checks import (
+    NAME as PORT,
+)
+from gpuherd.ops.doctor_local_checks import (
+    NAME_database as DATABASE,
+)
+from gpuherd.ops.doctor_results import (
+    PROBLEM,
+    CheckResult,
+    judge_settings,
+    judge_unknown_variables,
+)
+from gpuherd.ops.doctor_server_checks import (
+    NAME as SERVER,
+)
+from gpuherd.ops.doctor_server_checks import (
+    NAME_cloud as CLOUD,
+)
+from gpuherd.ops.doctor_server_checks import (
+    check_cloud,
+    check_server,
+    is_remote,
+)
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.concurrency import run_in_daemon_thread
 from gpuherd.settings import (

@@ -1,20 +1,60 @@
-"""`gpuherd backup` and `restore`: which file is meant, who may touch it now, and what to do afterwards."""
+"""Files of the database: backup, restore, migrate, bind to a cloud, exclusive access."""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import (
+    parse_qsl,
+    urlencode,
+    urlsplit,
+    urlunsplit,
+)
 
 from gpuherd.adapters.sql import sqlite_file
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema_migration import migrate, newest_schema
 from gpuherd.adapters.sql.sql_types import DatabaseUnusable
-from gpuherd.adapters.stores.installation_store import mark_of_file
+from gpuherd.adapters.stores.installation_store import has_live_replicas, mark_of_file, unbind_cloud
+from gpuherd.bootstrap.key_files import CannotStart, ProcessLock
+from gpuherd.bootstrap.rules_from_settings import redact_password
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
-from gpuherd.ops.exclusive_access import exclusive_access
+from gpuherd.ops.doctor_local_checks import (
+    OpenedDatabase,
+    UnopenedDatabase,
+    open_postgres,
+    open_sqlite,
+)
+from gpuherd.ports.clock_port import Clock
 from gpuherd.settings import Settings
+from gpuherd.usecases.service.leader_election import HEARTBEAT_TIMEOUT
+
+
+@contextmanager
+def exclusive_access(path: Path | None) -> Iterator[None]:
+    """Keep every other process away from a SQLite file."""
+    if path is None:
+        yield
+        return
+    try:
+        lock = ProcessLock(path)
+    except CannotStart as taken:
+        raise CommandError(
+            ExitCode.CONFLICT,
+            "SERVER_RUNNING",
+            taken.message,
+            suggestion="stop the server, then say it again",
+        ) from taken
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True)
@@ -180,3 +220,108 @@ def _unwritable(path: Path, error: OSError) -> CommandError:
     return CommandError(
         ExitCode.FAILED, "CANNOT_WRITE", f"{path} cannot be written: {error.strerror or error}"
     )
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """From which version of the schema to which; None for a database that was empty. `head` is ours."""
+
+    where: str
+    before: str | None
+    after: str | None
+    head: str
+
+    @property
+    def is_behind(self) -> bool:
+        return self.after is None or self.after < self.head
+
+
+def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrated:
+    """Run the migrations that the database lacks; with `check` only say which it has."""
+    where = redact_password(str(settings.sqlite_path or settings.database_url))
+    before = schema_of(settings)
+    if not check:
+        with exclusive_access(settings.sqlite_path):
+            make_schema(settings)
+        return Migrated(where, before, schema_of(settings), newest_schema())
+    if before is not None and before > newest_schema():
+        # There is nothing to run: this raises the error that says so.
+        make_schema(settings)
+    return Migrated(where, before, before, newest_schema())
+
+
+def schema_of(settings: Settings) -> str | None:
+    """Return the version of the schema, None for a database that is empty or not there; change nothing."""
+    path = settings.sqlite_path
+    if path is None:
+        found = asyncio.run(open_postgres(settings.database))
+    elif path.exists():
+        found = open_sqlite(path)
+    else:
+        return None
+    return _require_opened(found).schema
+
+
+def make_schema(settings: Settings) -> None:
+    """Run our migrations."""
+    try:
+        with closing(Database(settings.database)) as database:
+            migrate(database)
+    except DatabaseUnusable as error:
+        raise unusable_error(error.message) from error
+
+
+def unusable_error(message: str, suggestion: str = "") -> CommandError:
+    """Return the refusal for a database that cannot be used as it is."""
+    return CommandError(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
+
+
+def _require_opened(found: OpenedDatabase | UnopenedDatabase) -> OpenedDatabase:
+    if isinstance(found, UnopenedDatabase):
+        raise unusable_error(
+            f"{found.where} cannot be opened: {found.reason}",
+            "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR; gpuherd doctor tells more",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class DatabaseBound:
+    """What a database belonged to, and what holds now."""
+
+    where: str
+    before: str | None
+    now: str
+
+
+def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:
+    """Let the database belong to the cloud of its next start, whose account is then confirmed anew."""
+    where = _existing(settings)
+    with exclusive_access(settings.sqlite_path), closing(Database(settings.database)) as database:
+        if has_live_replicas(database, clock.now() - HEARTBEAT_TIMEOUT):
+            raise CommandError(
+                ExitCode.CONFLICT, "SERVER_RUNNING", f"{where} is in use", suggestion="stop all servers first"
+            )
+        before = unbind_cloud(database)
+    if before is None:
+        return DatabaseBound(where, None, "it belongs to no cloud yet; the next start takes its own")
+    if before.simulated:
+        raise CommandError(
+            ExitCode.CONFLICT,
+            "SIMULATED_DATABASE",
+            f"{where} belongs to the simulator; what it holds is on no account",
+            suggestion="use another database for the real cloud",
+        )
+    return DatabaseBound(where, before.words, "the next start takes the cloud of its settings")
+
+
+def _existing(settings: Settings) -> str:
+    where = redact_password(str(settings.sqlite_path or settings.database_url))
+    if schema_of(settings) is None:
+        raise CommandError(
+            ExitCode.NOT_FOUND,
+            "NO_DATABASE",
+            f"there is no database at {where}",
+            suggestion="check GPUHERD_DATA_DIR and GPUHERD_DATABASE_URL",
+        )
+    return where

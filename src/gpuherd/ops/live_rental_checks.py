@@ -1,23 +1,135 @@
-"""The paid checks: one machine is rented, watched, stopped, started and removed, one step after another."""
+"""The paid checks of `doctor --live`: one rental over the server, its machine, and its bill."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from gpuherd import __version__
 from gpuherd.adapters.novita import novita_json
+from gpuherd.adapters.novita.novita_billing import read_charge
+from gpuherd.adapters.novita.novita_call import Exchange, NovitaReply
 from gpuherd.adapters.novita.novita_json import text, whole
 from gpuherd.adapters.novita.paged_list import PAGE_SIZE
-from gpuherd.ops.doctor.live.calls import NovitaCalls
-from gpuherd.ops.doctor.live.catalogue import rows_of, unread
-from gpuherd.ops.doctor.live.look import read_metrics
-from gpuherd.ops.doctor.live.rentals import Rentals, RentalState, RentPlan
-from gpuherd.ops.doctor.live.story import MachineStory, Sighting
-from gpuherd.ops.doctor.results import CannotLook
+from gpuherd.bootstrap.key_files import CannotStart
+from gpuherd.client.async_client import AsyncGpuherd
+from gpuherd.client.client_errors import BadConfiguration
+from gpuherd.domain.money.bill import BillCategory
+from gpuherd.entrypoints.cli.cli_errors import ExitCode
+from gpuherd.ops import live_assumptions
+from gpuherd.ops.doctor_results import (
+    CannotLook,
+    LiveFinding,
+    Quote,
+    Rented,
+)
+from gpuherd.ops.doctor_server_checks import server_address
+from gpuherd.ops.live_assumptions import NovitaCalls, spacing_s
+from gpuherd.ops.live_checks import (
+    FreeLook,
+    look,
+    read_bill,
+    read_metrics,
+    rows_of,
+    unread,
+)
+from gpuherd.ops.live_machine_checks import (
+    MachineStory,
+    Rentals,
+    RentalState,
+    RentPlan,
+    ServerRentals,
+    Sighting,
+    judge_story,
+    plan_of,
+)
+from gpuherd.ports.clock_port import Clock
+from gpuherd.settings import Settings
+
+ASK_AGAIN = "no rows yet; ask again tomorrow: gpuherd doctor --live --report FILE"
+
+
+# A poll at each edge of each run.
+SLACK_S = 8.0
+
+
+async def look_at_bill(calls: NovitaCalls, machine: Mapping[str, Any]) -> LiveFinding:
+    """Ask for the rows of the hours in which the machine was there."""
+    sent_at = _moment(machine.get("sentAt"))
+    if sent_at is None or not machine.get("cloudInstanceId"):
+        return live_assumptions.BILL_SPAN.not_seen("the report does not say which machine")
+    begin = sent_at.replace(minute=0, second=0, microsecond=0)
+    try:
+        reply = await read_bill(calls, begin, begin + timedelta(hours=3))
+    except CannotLook as cannot:
+        # What else was found must not be lost for it.
+        return live_assumptions.BILL_SPAN.not_seen(str(cannot))
+    return judge_bill(machine, reply)
+
+
+def judge_bill(machine: Mapping[str, Any], reply: NovitaReply) -> LiveFinding:
+    """Compare the billed seconds and the price with the runs that were seen."""
+    rows = rows_of(reply, "bills")
+    if rows is None:
+        return live_assumptions.BILL_SPAN.differs(unread(reply))
+    mine = [row for row in rows if text(row, "ownerID") == machine["cloudInstanceId"]]
+    charges = [it for row in mine if (it := read_charge(row, BillCategory.GPU)) is not None]
+    if not charges:
+        return live_assumptions.BILL_SPAN.not_seen(ASK_AGAIN)
+    billed_s = sum(it.quantity for it in charges)
+    runs = [run for run in machine.get("runs") or () if isinstance(run, Mapping)]
+    seen = {name: _seconds(runs, name) for name in ("paid", "running")}
+    # Until the stop was asked for, or until it was done.
+    longest_s = _seconds(runs, "paid", "exited")
+    prices = {it.unit_usd for it in charges if it.unit_usd is not None}
+    agreed = _decimal(machine.get("gpuHourlyUsd"))
+    told = ", ".join(map(str, sorted(prices))) or "no price"
+    words = (
+        f"{billed_s} s billed in {len(charges)} rows at {told} USD; "
+        f"seen {seen['paid']:.0f} to {longest_s:.0f} s from pulling, {seen['running']:.0f} s running"
+    )
+    fits = seen["paid"] - SLACK_S <= billed_s <= longest_s + SLACK_S
+    facts = {"billedSeconds": billed_s, "fromPullingSeconds": round(longest_s), "rows": len(charges)}
+    return live_assumptions.BILL_SPAN.judged(fits and prices == {agreed}, words, **facts)
+
+
+def _seconds(runs: Iterable[Mapping[str, Any]], begin: str, end: str = "ended") -> float:
+    total = 0.0
+    for run in runs:
+        since, until = _moment(run.get(begin)), _moment(run.get(end)) or _moment(run.get("ended"))
+        if since is not None and until is not None:
+            total += (until - since).total_seconds()
+    return total
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def _decimal(value: object) -> Decimal | None:
+    try:
+        return Decimal(value) if isinstance(value, str) else None
+    except InvalidOperation:
+        return None
+
 
 Tell = Callable[[str], None]
+
 
 # Nothing in it could be rented: there is no such product, and no such image.
 IMPOSSIBLE_CREATE = {
@@ -29,7 +141,11 @@ IMPOSSIBLE_CREATE = {
     "kind": "gpu",
     "billingMode": "spot",
 }
+
+
 PAGES_MAX = 20
+
+
 # A step that takes long is looked at less often.
 PAUSE_MAX_S = 5.0
 
@@ -213,3 +329,103 @@ class PaidChecks:
 def _known(cloud_id: str | None) -> str:
     assert cloud_id is not None
     return cloud_id
+
+
+# A server that is being restarted is waited for a little; the lease holds meanwhile.
+SERVER_RETRIES = 3
+
+
+class LiveContact:
+    """Looks at Novita with the configured key."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._look: FreeLook | None = None
+        self._removed = 0
+
+    def heading(self) -> Mapping[str, Any]:
+        return {
+            "gpuherd": __version__,
+            "at": self._clock.now().isoformat(timespec="seconds"),
+            "cloud": self._settings.novita_api_base_url,
+            # What a doctor that was killed had left on the server.
+            "removedLeftovers": self._removed,
+        }
+
+    def look(self, earlier_machine: Mapping[str, Any] | None) -> Sequence[LiveFinding]:
+        self._look = asyncio.run(self._free(earlier_machine))
+        return self._look.findings
+
+    def quote(self) -> Quote:
+        plan = self._plan()
+        asyncio.run(self._check_server())
+        minutes = int(plan.lease.total_seconds() // 60)
+        return Quote(
+            plan.usd_max,
+            f"The paid checks rent one machine for some minutes, for at most {plan.price_max} USD an hour, "
+            f"through the gpuherd server at {self._settings.server_url}. It is deleted at the end; if this "
+            f"command is killed, its lease deletes it within {minutes} minutes.",
+        )
+
+    def rent(self, quote: Quote, tell: Callable[[str], None]) -> Rented:
+        return asyncio.run(self._paid(tell))
+
+    async def _free(self, earlier_machine: Mapping[str, Any] | None) -> FreeLook:
+        async with self._calls() as calls:
+            await self._remove_leftovers()
+            found = await look(calls, self._clock.now(), self._settings.novita_rate_limit_per_minute)
+            if earlier_machine is not None:
+                found.findings.append(await look_at_bill(calls, earlier_machine))
+            return found
+
+    async def _remove_leftovers(self) -> None:
+        # Without a server there is nothing that was rented through it.
+        with contextlib.suppress(CannotLook):
+            async with self._server() as rentals:
+                self._removed = await rentals.remove_all()
+
+    async def _check_server(self) -> None:
+        async with self._server() as rentals:
+            await rentals.check()
+
+    async def _paid(self, tell: Callable[[str], None]) -> Rented:
+        settle_s = self._settings.create_settle_s
+        async with self._calls() as calls, self._server(SERVER_RETRIES) as rentals:
+            checks = PaidChecks(calls, rentals, self._plan(), timedelta(seconds=2 * settle_s), tell)
+            story = await checks.run()
+            findings = judge_story(story, settle_s)
+            if story.machine is not None:
+                findings.append(await look_at_bill(calls, story.machine))
+        return Rented(findings, story.machine, story.broke_off or None)
+
+    def _plan(self) -> RentPlan:
+        assert self._look is not None
+        if self._look.template_id is None:
+            raise CannotLook("the account shows no template that a machine could be rented with")
+        return plan_of(self._look.offers, self._look.template_id)
+
+    @contextlib.asynccontextmanager
+    async def _server(self, retries: int = 0) -> AsyncIterator[ServerRentals]:
+        try:
+            address = server_address(self._settings)
+        except (BadConfiguration, CannotStart) as problem:
+            raise CannotLook(str(problem)) from None
+        async with AsyncGpuherd(address, max_retries=retries) as herd:
+            yield ServerRentals(herd)
+
+    @contextlib.asynccontextmanager
+    async def _calls(self) -> AsyncIterator[NovitaCalls]:
+        settings = self._settings
+        if settings.novita_api_key is None:
+            advice = "put your key into NOVITA_API_KEY; on a server elsewhere, run this there"
+            raise CannotLook(f"no NOVITA_API_KEY is set; {advice}", ExitCode.CONFIGURATION)
+        exchange = Exchange(
+            settings.novita_api_base_url,
+            settings.novita_api_key,
+            clock=self._clock,
+        )
+        try:
+            yield NovitaCalls(exchange, self._clock, spacing_s(settings.novita_rate_limit_per_minute))
+        finally:
+            await exchange.close()

@@ -1,1 +1,0 @@
-"""The doctor: checks gather facts, and pure functions turn them into findings."""
