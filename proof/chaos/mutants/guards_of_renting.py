@@ -309,7 +309,7 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
     ),
     guard(
         "an answer that was lost is no proof that a volume was not made",
-        before("await self.forget(intent.flag, intent.text)"),
+        before("await services.stores.flags.swap(flag, intent, None)"),
         f"{VOLUMES}::test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once",
     ),
     guard(
@@ -319,7 +319,7 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
     ),
     guard(
         "a lost volume is looked for by its name",
-        part("await self._named(wanted.name)", "None"),
+        part("await _named(services, wanted.name)", "None"),
         f"{VOLUMES}::test_a_create_that_appears_late_is_taken_for_ours_if_it_is_what_was_asked",
     ),
     # Plans

@@ -18,7 +18,6 @@ from gpuherd.bootstrap.build_use_cases import (
     build_observer,
     build_orphans,
     build_overview,
-    build_volumes,
     build_watch_use,
     build_webhooks,
 )
@@ -31,7 +30,6 @@ from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
-from gpuherd.usecases.cloud.manage_volumes import ListVolumes
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.prewarm_images import PREWARMS_TTL_S
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
@@ -198,8 +196,7 @@ def _traced(outside: Outside) -> Outside:
 
 def _plane(outside: Outside, services: Services) -> Plane:
     stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
-    list_volumes = ListVolumes(services.billing, services.money_caches.volumes)
-    instances = build_instances(services, list_volumes)
+    instances = build_instances(services)
     caches = (
         *services.instance_cache.caches,
         *services.comprehensive_cache.caches,
@@ -228,7 +225,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         webhooks=build_webhooks(services),
         orphans=build_orphans(services),
         events=EventServices(ReadEventHistory(stores.events), feed),
-        volumes=build_volumes(services, list_volumes),
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         clock=clock,

@@ -14,7 +14,6 @@ from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
     OrphanServices,
     PlanServices,
-    VolumeServices,
     WebhookServices,
 )
 from gpuherd.resilience.per_host_limit import HostGate
@@ -26,7 +25,6 @@ from gpuherd.usecases.cloud.collect_orphans import (
     OrphanEvents,
     UpdateOrphanLedger,
 )
-from gpuherd.usecases.cloud.create_once import CreateOnce
 from gpuherd.usecases.cloud.guard_creates import (
     INSTALLATION_SHARED,
     AccountGuard,
@@ -39,13 +37,7 @@ from gpuherd.usecases.cloud.handle_orphan import (
     ListOrphans,
     OrderOrphan,
 )
-from gpuherd.usecases.cloud.manage_volumes import (
-    VOLUME_WORDS,
-    CreateVolume,
-    DeleteVolume,
-    ListVolumes,
-    PinRegion,
-)
+from gpuherd.usecases.cloud.manage_volumes import pin_region
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.deliver_webhook import DeliverWebhook, MessagePace
@@ -62,7 +54,7 @@ from gpuherd.usecases.instances.launch_instance import LaunchInstance
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
 from gpuherd.usecases.instances.replace_instance import NoticeLengths
 from gpuherd.usecases.money.judge_budgets import read_budget_ratios
-from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff, meter_volumes_now
+from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff
 from gpuherd.usecases.money.report_costs import read_cost_totals
 from gpuherd.usecases.reconcile.adopt_machine import (
     BindFoundMachine,
@@ -175,11 +167,11 @@ class InstanceParts:
     plans: PlanServices
 
 
-def build_instances(services: Services, list_volumes: ListVolumes) -> InstanceParts:
+def build_instances(services: Services) -> InstanceParts:
     """Return what people ask of instances."""
     stores, clock = services.stores, services.clock
     instances, catalogue = stores.instances, services.browsed_catalogue
-    pin_region = PinRegion(list_volumes)
+    pin = partial(pin_region, services)
     ends = EndRules(
         services.rules.default_lease, services.rules.delete_stopped_after, services.rules.lease_warning
     )
@@ -190,7 +182,7 @@ def build_instances(services: Services, list_volumes: ListVolumes) -> InstancePa
             instances=instances,
             catalogue=catalogue,
             environments=services.environments,
-            pin_region=pin_region,
+            pin_region=pin,
             event_recorder=services.event_recorder,
             job_factory=services.job_factory,
             rules=services.rules.regions,
@@ -209,7 +201,7 @@ def build_instances(services: Services, list_volumes: ListVolumes) -> InstancePa
             instances=instances,
             catalogue=catalogue,
             environments=services.environments,
-            pin_region=pin_region,
+            pin_region=pin,
             flags=stores.flags,
             rules=services.rules.regions,
             timeout_s=services.rules.request_timeout_s,
@@ -464,26 +456,6 @@ def build_overview(services: Services) -> ReadOverview:
         breaker_state=services.breaker_state,
         account=services.account,
         vanishing=services.vanishing,
-    )
-
-
-def build_volumes(services: Services, list_all: ListVolumes) -> VolumeServices:
-    """Return what the outside may ask about volumes."""
-    stores, clock = services.stores, services.clock
-    meter_now = partial(meter_volumes_now, services)
-    return VolumeServices(
-        list_all=list_all,
-        create=CreateVolume(
-            volumes=services.volumes,
-            list_volumes=list_all,
-            catalogue=services.browsed_catalogue,
-            flags=stores.flags,
-            clock=clock,
-            ids=services.ids,
-            create_once=CreateOnce(VOLUME_WORDS, stores.flags, clock, services.rules.settling),
-            meter_volumes=meter_now,
-        ),
-        delete=DeleteVolume(services.volumes, list_all, stores.audit, clock, meter_now),
     )
 
 

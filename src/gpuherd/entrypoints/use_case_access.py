@@ -26,7 +26,6 @@ from gpuherd.usecases.cloud.handle_orphan import (
     ListOrphans,
     OrderOrphan,
 )
-from gpuherd.usecases.cloud.manage_volumes import CreateVolume, DeleteVolume, ListVolumes
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.manage_webhooks import (
@@ -86,15 +85,6 @@ class PlanServices:
 
 
 @dataclass(frozen=True)
-class VolumeServices:
-    """What the outside may ask about network volumes."""
-
-    list_all: ListVolumes
-    create: CreateVolume
-    delete: DeleteVolume
-
-
-@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -124,7 +114,6 @@ class Plane:
     webhooks: WebhookServices
     orphans: OrphanServices
     events: EventServices
-    volumes: VolumeServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     clock: Clock

@@ -22,8 +22,7 @@ from gpuherd.entrypoints.list_queries import (
 from gpuherd.entrypoints.problem_response import parsed
 from gpuherd.entrypoints.schemas.workload import PrewarmBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
-from gpuherd.usecases.cloud import prewarm_images
-from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
+from gpuherd.usecases.cloud import manage_volumes, prewarm_images
 from gpuherd.usecases.views.money_view import describe_volume, describe_volumes
 from gpuherd.usecases.views.service_view import (
     describe_prewarm,
@@ -117,7 +116,7 @@ volume_router = APIRouter(prefix="/api/volumes", tags=["volumes"])
 @volume_router.get("")
 async def list_volumes(request: Request) -> Response:
     """List the account's network volumes by name, with region and price."""
-    return json_reply(describe_volumes(await plane_of(request).volumes.list_all()))
+    return json_reply(describe_volumes(await manage_volumes.list_volumes(plane_of(request).services)))
 
 
 @volume_router.post("", status_code=201, openapi_extra=takes(VolumeBody))
@@ -125,11 +124,14 @@ async def create_volumes(request: Request) -> Response:
     """Make a network volume. It costs money until it is deleted, mounted or not; its name must be free."""
     plane, caller = plane_of(request), acting_caller(request)
     body = await parsed(VolumeBody, await read_object(request), plane, caller)
-    made = await plane.volumes.create(VolumeRequest(body.name, body.region, body.size_gb), caller)
+    made = await manage_volumes.create_volume(
+        plane.services, manage_volumes.VolumeRequest(body.name, body.region, body.size_gb), caller
+    )
     return json_reply(describe_volume(made), status=201)
 
 
 @volume_router.delete("/{volume_id}")
 async def delete_volumes(volume_id: str, request: Request) -> Response:
     """Delete a network volume with all its data; not while a machine has it."""
-    return json_reply(await plane_of(request).volumes.delete(volume_id, acting_caller(request)))
+    services, caller = plane_of(request).services, acting_caller(request)
+    return json_reply(await manage_volumes.delete_volume(services, volume_id, caller))

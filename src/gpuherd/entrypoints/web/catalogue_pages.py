@@ -29,7 +29,7 @@ from gpuherd.entrypoints.web.page_forms import (
     unless_unreachable,
 )
 from gpuherd.entrypoints.web.page_rendering import Routes, done, page
-from gpuherd.usecases.cloud.manage_volumes import VolumeRequest
+from gpuherd.usecases.cloud import manage_volumes
 from gpuherd.usecases.cloud.read_catalogue import OFFERS_TTL_S
 from gpuherd.usecases.views.money_view import describe_volumes
 from gpuherd.usecases.views.service_view import describe_registry_auths, describe_templates
@@ -178,7 +178,9 @@ async def create(request: Request) -> Response:
 
     async def act() -> Response:
         wanted = await parsed(VolumeBody, body, plane, caller)
-        await plane.volumes.create(VolumeRequest(wanted.name, wanted.region, wanted.size_gb), caller)
+        await manage_volumes.create_volume(
+            plane.services, manage_volumes.VolumeRequest(wanted.name, wanted.region, wanted.size_gb), caller
+        )
         return done("/volumes", "volume")
 
     try:
@@ -190,13 +192,15 @@ async def create(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Remove a volume with all its data; one that is gone already is as it should be."""
     with suppress(NotFound):
-        await plane_of(request).volumes.delete(request.path_params["volume_id"], acting_caller(request))
+        await manage_volumes.delete_volume(
+            plane_of(request).services, request.path_params["volume_id"], acting_caller(request)
+        )
     return done("/volumes", "volume-gone")
 
 
 async def _list(request: Request, refused: FormRefusal = NOT_REFUSED) -> Response:
     plane = plane_of(request)
-    found, unknown = await unless_unreachable(plane.volumes.list_all(), ())
+    found, unknown = await unless_unreachable(manage_volumes.list_volumes(plane.services), ())
     regions, _ = await unless_unreachable(plane.catalogue.regions(), ())
     return page(
         request,

@@ -36,6 +36,7 @@ from gpuherd.entrypoints.web.page_forms import (
 from gpuherd.entrypoints.web.page_rendering import Routes, done, page
 from gpuherd.usecases.access.audit_requests import claim_request
 from gpuherd.usecases.access.manage_secrets import read_secrets
+from gpuherd.usecases.cloud.manage_volumes import list_volumes
 from gpuherd.usecases.views.service_view import describe_registry_auths
 
 TEXT_FIELDS = (
@@ -262,7 +263,7 @@ async def _choices(request: Request) -> Choices:
         unless_unreachable(plane.catalogue.offers(BillingMode.SPOT), ()),
         unless_unreachable(plane.catalogue.templates(), ()),
         unless_unreachable(plane.catalogue.regions(), ()),
-        unless_unreachable(plane.volumes.list_all(), ()),
+        unless_unreachable(list_volumes(plane.services), ()),
         unless_unreachable(plane.services.credentials.list_credentials(), ()),
     )
     # Of two of one name, the first counts.

@@ -13,7 +13,6 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Protocol
 
 import structlog
 
@@ -277,12 +276,6 @@ VOLUMES_LOOKED_AT = "volumes_looked_at"
 
 # Clocks are kept right by smaller steps than this.
 STEP_MIN = timedelta(seconds=2)
-
-
-class MeterNow(Protocol):
-    """`meter_volumes_now` of some services."""
-
-    async def __call__(self, *, there: str = "", gone: str = "") -> None: ...
 
 
 @dataclass

@@ -54,14 +54,14 @@ async def test_two_at_once_make_one_and_the_second_is_told_that_it_is_under_way(
     admin: Browser, herd: Herd, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
-    create = plane.volumes.create.volumes.create_volume
+    create = plane.services.volumes.create_volume
 
     async def slowly(order: VolumeOrder, send_by_s: float) -> str:
         asked.set()
         await go_on.wait()
         return await create(order, send_by_s)
 
-    monkeypatch.setattr(plane.volumes.create.volumes, "create_volume", slowly)
+    monkeypatch.setattr(plane.services.volumes, "create_volume", slowly)
     word = await once_of(admin, "/volumes")
     first = asyncio.create_task(admin.send("/volumes", once=word, **DATA))
     await asked.wait()
