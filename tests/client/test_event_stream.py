@@ -162,7 +162,7 @@ class TestOnARealServer:
         herd: Herd,  # noqa: F811
         clock: FakeClock,  # noqa: F811
     ) -> None:
-        feed = plane.events.feed
+        feed = plane.services.event_feed
         async with running_server(plane, ConnectionLimits()) as door:
             url = f"http://127.0.0.1:{door.port}"
             listening = asyncio.create_task(_listen(kind, url, 12))

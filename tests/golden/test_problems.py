@@ -110,7 +110,7 @@ async def test_problems_of_servers(api: RecordedApi, plane: Plane, herd: Herd) -
     await herd.clock.sleep(60)
     herd.breaker_state = "OPEN"
     await api("a rental while the breaker is open", "POST", "/api/instances", GOOD)
-    plane.events.feed.close()
+    plane.services.event_feed.close()
     await api("a stream at the end of the server", "GET", "/api/events")
     api.recording.compare()
 

@@ -73,7 +73,20 @@ from gpuherd.usecases.access.manage_secrets import (
     remove_secret,
     rotate_secrets,
 )
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.events.manage_webhooks import (
+    create_endpoint,
+    delete_endpoint,
+    is_secret_known,
+    reenable_endpoint,
+    replay_delivery,
+    replay_since,
+    rotate_endpoint,
+    rotate_key_secret,
+    send_test_to_endpoint,
+    send_test_to_url,
+    show_key_secret,
+)
 from gpuherd.usecases.instances.change_goal import (
     StartOptions,
     delete_instance,
@@ -349,7 +362,7 @@ class Herd:
         plane, stores, services = parts.plane, self.stores, parts.services
         self.plane, self.services = plane, services
         self.gate, self.catalogue, self.observer = (
-            parts.gate,
+            services.host_gate,
             services.catalogue,
             services.observer,
         )
@@ -400,7 +413,7 @@ class Herd:
         )
         self.resume_creates, self.creates_blocked = plane.creates.resume, plane.creates.blocked
         self.confirm_vanished, self.confirm_account = plane.vanishing.confirm, plane.account.confirm
-        webhooks = plane.webhooks
+        services = plane.services
         self.put_secret, self.get_secret = (
             partial(put_secret, plane.services),
             partial(read_secret, plane.services),
@@ -410,15 +423,19 @@ class Herd:
             partial(read_secrets, plane.services),
         )
         self.rotate_secrets = partial(rotate_secrets, plane.services)
-        endpoints, cache = webhooks.endpoints, parts.services.endpoint_cache
-        self.add_endpoint, self.get_endpoint = endpoints.add, endpoints.get
-        self.enable_endpoint, self.remove_endpoint = endpoints.enable, endpoints.remove
-        self.list_endpoints, self.knows_endpoint_secret = endpoints.list_all, endpoints.knows_secret
+        endpoints, cache = services.stores.endpoints, services.endpoint_cache
+        self.add_endpoint, self.get_endpoint = partial(create_endpoint, services), endpoints.get
+        self.enable_endpoint = partial(reenable_endpoint, services)
+        self.remove_endpoint = partial(delete_endpoint, services)
+        self.list_endpoints = endpoints.list_all
+        self.knows_endpoint_secret = partial(is_secret_known, services)
         self.disable_endpoint, self.refresh_endpoints = cache.disable, cache.refresh
-        self.replay, self.replay_since = webhooks.replay.one, webhooks.replay.since
-        self.send_test, self.send_endpoint_test = webhooks.test.url, webhooks.test.endpoint
-        self.show_webhook_secret = webhooks.key_secrets.show
-        self.rotate_webhook_secret = webhooks.key_secrets.rotate
+        self.replay = partial(replay_delivery, services)
+        self.replay_since = partial(replay_since, services)
+        self.send_test = partial(send_test_to_url, services)
+        self.send_endpoint_test = partial(send_test_to_endpoint, services)
+        self.show_webhook_secret = partial(show_key_secret, services)
+        self.rotate_webhook_secret = partial(rotate_key_secret, services)
         self.change = parts.services.event_recorder.change
         self.account_outbox_entries = parts.services.event_recorder.account_outbox_entries
         self.delivery_job, self.reconcile_job = (
@@ -452,7 +469,6 @@ class Herd:
             partial(compare_day, plane.services),
         )
         self.reconcile_yesterday = partial(reconcile_yesterday, plane.services)
-        self.services = plane.services
 
     async def plan(self, request: LaunchRequest, *, timeout_s: float = 30.0, **parts: Any) -> Plan:
         """Plan a launch; `parts` take the place of its own."""
@@ -468,8 +484,10 @@ class Herd:
         """Make a key as an admin would."""
         return await make_key(self.plane, scope, **limits)
 
-    async def rotate_endpoint(self, endpoint_id: str, **parts: Any) -> EndpointWithSecret:
-        return await replace(self.plane.webhooks.endpoints, **parts).rotate(endpoint_id)
+    async def rotate_endpoint(self, endpoint_id: str, **rules: Any) -> EndpointWithSecret:
+        """Rotate the secret of an endpoint; `rules` take the place of the herd's own."""
+        services = replace(self.services, rules=replace(self.services.rules, **rules))
+        return await rotate_endpoint(services, endpoint_id)
 
     def rewire(self, **changes: Any) -> None:
         """Assemble the service anew, with other ports or settings."""

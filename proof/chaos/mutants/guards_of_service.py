@@ -98,7 +98,7 @@ except NoReply:
     guard(
         "each key signs with its own secret",
         part(
-            "self.ring.key_signing_secrets(key_id, record, now)",
+            "services.rules.webhook_keys.key_signing_secrets(key_id, record, now)",
             "self.ring.key_signing_secrets('', replace(record, nonce=''), now)",
         ),
         f"{KEY_SECRETS}::test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_only",

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.bootstrap.build_use_cases import (
     build_advance,
     build_alarm,
-    build_delivery,
     build_health,
     build_health_round,
     build_instances,
-    build_key_secrets,
     build_metric_sources,
     build_observer,
     build_orphans,
     build_overview,
     build_watch_use,
-    build_webhooks,
 )
 from gpuherd.bootstrap.service_parts import Outside
-from gpuherd.entrypoints.use_case_access import EventServices, Plane
+from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.access.audit_requests import AuditTrail
@@ -34,9 +32,10 @@ from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.prewarm_images import PREWARMS_TTL_S
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
-from gpuherd.usecases.events.manage_webhooks import EndpointCache
+from gpuherd.usecases.events.deliver_webhook import MessagePace, deliver_webhook
+from gpuherd.usecases.events.manage_webhooks import EndpointCache, WebhookTestLimit
 from gpuherd.usecases.events.record_event import EventRecorder
-from gpuherd.usecases.events.stream_events import EventFeed, ReadEventHistory
+from gpuherd.usecases.events.stream_events import EventFeed
 from gpuherd.usecases.instances.list_comprehensive import ComprehensiveCache
 from gpuherd.usecases.instances.read_instance import InstanceCache
 from gpuherd.usecases.instances.read_log import LogStreams
@@ -88,6 +87,8 @@ def build_services(outside: Outside, rules: Rules) -> Services:
     budget_cache = BudgetCache(stores.budgets)
     comprehensive_cache = ComprehensiveCache(clock)
     stores.history.subscribe(comprehensive_cache.forget)
+    event_feed = EventFeed(stores.events, stores.hub, clock)
+    stores.history.subscribe(event_feed.forget)
     return Services(
         stores=stores,
         rules=rules,
@@ -138,7 +139,10 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         money_caches=MoneyCaches(clock),
         volume_meter=VolumeMeter(),
         bill_lock=asyncio.Lock(),
-        key_secrets=build_key_secrets(outside, rules, key_cache),
+        host_gate=HostGate(clock),
+        message_pace=MessagePace(clock),
+        webhook_tests=WebhookTestLimit(),
+        event_feed=event_feed,
         event_recorder=event_recorder,
         catalogue=catalogue,
         browsed_catalogue=browsed_catalogue,
@@ -153,7 +157,6 @@ class Parts:
 
     services: Services
     advance: AdvanceInstance
-    gate: HostGate
     run_job: RunJob
     sweep: Sweep
     prune_deliveries: PruneDeliveries
@@ -168,11 +171,10 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     services = build_services(outside, rules)
     stores, clock = services.stores, services.clock
     advance = build_advance(services)
-    gate = HostGate(clock)
     handlers: dict[str, Handler] = {
         **dict.fromkeys(RECONCILE_KINDS, advance),
         CHECK_HEALTH: build_health_round(services, advance.apply_step),
-        SEND_WEBHOOK: build_delivery(services, gate),
+        SEND_WEBHOOK: partial(deliver_webhook, services),
     }
     if services.tracer.is_on:
         for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
@@ -180,7 +182,6 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     return Parts(
         services=services,
         advance=advance,
-        gate=gate,
         run_job=RunJob(stores.jobs, handlers, clock, services.meter),
         sweep=Sweep(stores.jobs, services.job_factory, clock),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
@@ -205,8 +206,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         services.money_caches.volumes,
         services.prewarm_cache,
     )
-    feed = EventFeed(stores.events, stores.hub, clock)
-    stores.history.subscribe(feed.forget)
     return Plane(
         services=services,
         judge_values=instances.judge,
@@ -222,16 +221,14 @@ def _plane(outside: Outside, services: Services) -> Plane:
         health=build_health(services),
         overview=build_overview(services),
         retry_job=RetryJob(stores.jobs, stores.outbox, clock),
-        webhooks=build_webhooks(services),
         orphans=build_orphans(services),
-        events=EventServices(ReadEventHistory(stores.events), feed),
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         clock=clock,
         ids=services.ids,
         meter=services.meter,
         tracer=services.tracer,
-        metrics=outside.metrics_page(build_metric_sources(services, caches, feed)),
+        metrics=outside.metrics_page(build_metric_sources(services, caches)),
         is_ready=services.is_ready,
         replicas=services.live_replicas,
         settings_shown=outside.settings_shown,

@@ -14,11 +14,8 @@ from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
     OrphanServices,
     PlanServices,
-    WebhookServices,
 )
-from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.cloud.collect_orphans import (
     CollectOrphans,
     ExecuteOrphanOrder,
@@ -40,15 +37,6 @@ from gpuherd.usecases.cloud.handle_orphan import (
 from gpuherd.usecases.cloud.manage_volumes import pin_region
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.events.deliver_webhook import DeliverWebhook, MessagePace
-from gpuherd.usecases.events.manage_webhooks import (
-    KeyWebhookSecrets,
-    ListDeliveries,
-    ManageEndpoints,
-    ReplayWebhooks,
-    SendTestWebhook,
-)
-from gpuherd.usecases.events.stream_events import EventFeed
 from gpuherd.usecases.instances.check_launch import EndRules, JudgeValues
 from gpuherd.usecases.instances.launch_instance import LaunchInstance
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
@@ -76,20 +64,6 @@ from gpuherd.usecases.reconcile.watch_idleness import IdleBrake, LookAtUse, Watc
 from gpuherd.usecases.service.make_jobs import JobFactory
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.services import Rules, Services
-
-
-def build_key_secrets(outside: Outside, rules: Rules, key_cache: ApiKeyCache) -> KeyWebhookSecrets:
-    """Return the secrets that sign for a key's own receivers."""
-    return KeyWebhookSecrets(
-        keys=outside.stores.keys,
-        known_key=key_cache.find,
-        refresh_keys=key_cache.refresh,
-        ring=rules.webhook_keys,
-        clock=outside.clock,
-        ids=outside.ids,
-        common=rules.common_webhook_secrets,
-        also_common=rules.sign_with_common,
-    )
 
 
 def build_observer(
@@ -219,9 +193,7 @@ def build_instances(services: Services) -> InstanceParts:
     )
 
 
-def build_metric_sources(
-    services: Services, caches: Sequence[Cache[Any, Any]], feed: EventFeed
-) -> MetricSources:
+def build_metric_sources(services: Services, caches: Sequence[Cache[Any, Any]]) -> MetricSources:
     """Return what a scrape asks."""
     instances, stores = services.stores.instances, services.stores
 
@@ -248,7 +220,7 @@ def build_metric_sources(
         replicas=services.live_replicas,
         is_leader=services.leadership.is_leader,
         waiting_writes=services.waiting_writes,
-        event_streams=lambda: feed.streams,
+        event_streams=lambda: services.event_feed.streams,
         waiting_instances=lambda: services.capacity_line.waiting,
         spans=services.tracer.counts,
     )
@@ -456,50 +428,4 @@ def build_overview(services: Services) -> ReadOverview:
         breaker_state=services.breaker_state,
         account=services.account,
         vanishing=services.vanishing,
-    )
-
-
-def build_delivery(services: Services, gate: HostGate) -> DeliverWebhook:
-    """Return what sends one delivery of the outbox."""
-    return DeliverWebhook(
-        outbox=services.stores.outbox,
-        sender=services.webhook_sender,
-        notifier=services.notifier,
-        endpoint_cache=services.endpoint_cache,
-        key_secrets=services.key_secrets,
-        gate=gate,
-        pace=MessagePace(services.clock),
-        book=services.stores.jobs,
-        job_factory=services.job_factory,
-        clock=services.clock,
-        rng=services.rng,
-        meter=services.meter,
-        tracer=services.tracer,
-    )
-
-
-def build_webhooks(services: Services) -> WebhookServices:
-    """Return what the outside may ask about webhooks."""
-    stores, clock, ids, endpoint_cache = (
-        services.stores,
-        services.clock,
-        services.ids,
-        services.endpoint_cache,
-    )
-    return WebhookServices(
-        endpoints=ManageEndpoints(
-            stores.endpoints, endpoint_cache, services.rules.webhook_keys, services.notifier, clock, ids
-        ),
-        deliveries=ListDeliveries(stores.deliveries),
-        replay=ReplayWebhooks(stores.outbox, stores.deliveries, services.job_factory, clock),
-        test=SendTestWebhook(
-            services.webhook_sender,
-            services.notifier,
-            stores.endpoints,
-            endpoint_cache,
-            services.key_secrets,
-            clock,
-            ids,
-        ),
-        key_secrets=services.key_secrets,
     )

@@ -177,7 +177,7 @@ class HttpServer(uvicorn.Server):
         plane = service.plane
         app = build_application(plane, body_timeout_s=limits.body_s, worker=worker)
         super().__init__(guarded_config(app, limits, plane.clock, plane.ids))
-        self._feed, self._logs = plane.events.feed, plane.services.log_streams
+        self._feed, self._logs = plane.services.event_feed, plane.services.log_streams
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn waits for replies, and these end only when they are told to.

@@ -62,7 +62,7 @@ from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.telemetry_port import Meter, Tracer
 from gpuherd.settings import Settings
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.service.leader_election import ALL, HEARTBEAT_TIMEOUT, StoreHistory
 from gpuherd.usecases.services import Stores
 

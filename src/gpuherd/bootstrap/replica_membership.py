@@ -24,7 +24,7 @@ from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
 from gpuherd.settings import Settings
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.service.leader_election import (
     API,
     HEARTBEAT_INTERVAL_S,

@@ -250,7 +250,7 @@ async def build_service(
         membership=stores.membership,
         renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
         closers=[
-            parts.plane.events.feed.close,
+            parts.services.event_feed.close,
             parts.services.log_streams.close,
             probe_egress.close,
             webhook_egress.close,

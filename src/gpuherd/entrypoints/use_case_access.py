@@ -28,14 +28,6 @@ from gpuherd.usecases.cloud.handle_orphan import (
 )
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.events.manage_webhooks import (
-    KeyWebhookSecrets,
-    ListDeliveries,
-    ManageEndpoints,
-    ReplayWebhooks,
-    SendTestWebhook,
-)
-from gpuherd.usecases.events.stream_events import EventFeed, ReadEventHistory
 from gpuherd.usecases.instances.check_launch import JudgeValues
 from gpuherd.usecases.instances.launch_instance import LaunchInstance
 from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
@@ -47,17 +39,6 @@ from gpuherd.usecases.views.service_view import compact
 
 
 @dataclass(frozen=True)
-class WebhookServices:
-    """What the outside may ask about webhooks."""
-
-    endpoints: ManageEndpoints
-    deliveries: ListDeliveries
-    replay: ReplayWebhooks
-    test: SendTestWebhook
-    key_secrets: KeyWebhookSecrets
-
-
-@dataclass(frozen=True)
 class OrphanServices:
     """What the outside may ask about machines that no instance has."""
 
@@ -66,14 +47,6 @@ class OrphanServices:
     find: FindOrphan
     order: OrderOrphan
     adopt: AdoptOrphan
-
-
-@dataclass(frozen=True)
-class EventServices:
-    """What the outside may ask about what happened, and what happens."""
-
-    history: ReadEventHistory
-    feed: EventFeed
 
 
 @dataclass(frozen=True)
@@ -111,9 +84,7 @@ class Plane:
     vanishing: VanishingBrake
     health: ReadServiceHealth
     overview: ReadOverview
-    webhooks: WebhookServices
     orphans: OrphanServices
-    events: EventServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     clock: Clock

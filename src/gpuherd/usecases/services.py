@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gpuherd.ports.replica_port import Flags, Replica
     from gpuherd.ports.telemetry_port import Meter, Tracer
     from gpuherd.ports.webhook_port import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
+    from gpuherd.resilience.per_host_limit import HostGate
     from gpuherd.resilience.rate_limiter import RateLimiter
     from gpuherd.resilience.ttl_cache import Cache
     from gpuherd.usecases.access.audit_requests import AuditTrail
@@ -55,9 +56,11 @@ if TYPE_CHECKING:
     from gpuherd.usecases.cloud.prewarm_images import PrewarmListing
     from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
     from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
-    from gpuherd.usecases.events.manage_webhooks import EndpointCache, KeyWebhookSecrets
+    from gpuherd.usecases.events.change_hub import ChangeHub
+    from gpuherd.usecases.events.deliver_webhook import MessagePace
+    from gpuherd.usecases.events.manage_webhooks import EndpointCache, WebhookTestLimit
     from gpuherd.usecases.events.record_event import EventRecorder
-    from gpuherd.usecases.events.stream_events import ChangeHub
+    from gpuherd.usecases.events.stream_events import EventFeed
     from gpuherd.usecases.instances.check_launch import RegionRules
     from gpuherd.usecases.instances.list_comprehensive import ComprehensiveCache
     from gpuherd.usecases.instances.read_instance import InstanceCache
@@ -194,7 +197,11 @@ class Services:
     key_cache: ApiKeyCache
     audit_trail: AuditTrail
     sessions: Sessions
-    key_secrets: KeyWebhookSecrets
+    # Of the hosts that receive webhooks.
+    host_gate: HostGate
+    message_pace: MessagePace
+    webhook_tests: WebhookTestLimit
+    event_feed: EventFeed
     budget_cache: BudgetCache
     budget_clock: BudgetClock
     money_caches: MoneyCaches

@@ -24,7 +24,8 @@ from gpuherd.ports.event_port import EVERYTHING, AccountEvent
 from gpuherd.ports.instance_port import Change
 from gpuherd.ports.observation_port import LedgerWrite
 from gpuherd.ports.webhook_port import OutboxEntries
-from gpuherd.usecases.events.stream_events import ChangeHub, EventFeed, Reader
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.events.stream_events import EventFeed, Reader
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, sqlalchemy_url

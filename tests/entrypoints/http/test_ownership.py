@@ -10,6 +10,7 @@ import pytest
 
 from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.usecases.events.manage_webhooks import create_endpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
@@ -166,7 +167,7 @@ async def test_cached_ids_are_for_admins(api: httpx.AsyncClient, people: People)
 async def test_what_goes_to_an_endpoint_is_for_admins(
     api: httpx.AsyncClient, people: People, herd: Herd, plane: Plane
 ) -> None:
-    await plane.webhooks.endpoints.add("https://example.com/everything")
+    await create_endpoint(plane.services, "https://example.com/everything")
     mine = (await api.post("/api/instances", json={**GOOD, **HOOK}, headers=people.bob)).json()["id"]
     everything = (await api.get(f"/api/webhooks/deliveries?instanceId={mine}")).json()["deliveries"]
     own = (await api.get("/api/webhooks/deliveries", headers=people.bob)).json()["deliveries"]
@@ -175,7 +176,7 @@ async def test_what_goes_to_an_endpoint_is_for_admins(
     for method, path in (("GET", ""), ("POST", "/replay")):
         reply = await api.request(method, f"/api/webhooks/deliveries/{hidden}{path}", headers=people.bob)
         assert reply.json()["code"] == "DELIVERY_NOT_FOUND"
-    endpoint = (await plane.webhooks.endpoints.list_all())[0].id
+    endpoint = (await plane.services.stores.endpoints.list_all())[0].id
     tested = await api.post("/api/webhooks/test", json={"endpointId": endpoint}, headers=people.bob)
     assert tested.status_code == 403
 

@@ -254,7 +254,7 @@ class TestTheRest:
 
     async def test_a_delivery_is_replayed(self, admin: Browser, herd: Herd, plane: Plane) -> None:
         await herd.settle(await herd.launch("alpha", webhook_url="https://example.com/hook?token=secret"))
-        (first, *_) = (await plane.webhooks.deliveries(DeliveryQuery())).deliveries
+        (first, *_) = (await plane.services.stores.deliveries.page(DeliveryQuery())).deliveries
         page = await admin.text(f"/webhooks/{first.id}")
         assert "token=secret" not in page + await admin.text("/webhooks")
         reply = await admin.send(f"/webhooks/{first.id}/replay")
@@ -268,12 +268,12 @@ class TestTheRest:
         made = await admin.send("/endpoints", url="https://example.com/h", events="instance.ready")
         assert "whsec_" in made.text
         assert "whsec_" not in await admin.text("/endpoints")
-        (endpoint,) = await plane.webhooks.endpoints.list_all()
+        (endpoint,) = await plane.services.stores.endpoints.list_all()
         assert endpoint.events == ("instance.ready",)
         assert "generation 2" in (await admin.send(f"/endpoints/{endpoint.id}/rotate")).text
         assert (await admin.send(f"/endpoints/{endpoint.id}/enable")).status_code == 303
         await admin.send(f"/endpoints/{endpoint.id}/remove")
-        assert await plane.webhooks.endpoints.list_all() == ()
+        assert await plane.services.stores.endpoints.list_all() == ()
 
     async def test_an_endpoint_for_people_shows_neither_a_secret_nor_its_address(
         self, admin: Browser, plane: Plane
@@ -283,7 +283,7 @@ class TestTheRest:
         assert '<option value="ntfy" selected>' in refused.text
         url = "https://hooks.slack.com/services/T/B/canary"
         made = await admin.send("/endpoints", kind="slack", url=url)
-        (endpoint,) = await plane.webhooks.endpoints.list_all()
+        (endpoint,) = await plane.services.stores.endpoints.list_all()
         assert (endpoint.kind.value, endpoint.url) == ("slack", url)
         page = await admin.text("/endpoints")
         for text in (made.text, page):
@@ -294,7 +294,9 @@ class TestTheRest:
     async def test_an_endpoint_is_tested(self, admin: Browser, plane: Plane, herd: Herd) -> None:
         for kind, url in (("slack", "https://hooks.slack.com/x"), ("webhook", "https://example.com/x")):
             await admin.send("/endpoints", kind=kind, url=url)
-        chat, program = (f"/endpoints/{it.id}/test" for it in await plane.webhooks.endpoints.list_all())
+        chat, program = (
+            f"/endpoints/{it.id}/test" for it in await plane.services.stores.endpoints.list_all()
+        )
         for path in (chat, program):
             assert "The test has arrived (200)." in (await admin.send(path)).text
         assert (len(herd.notifier.told), len(herd.receiver.got)) == (1, 1)

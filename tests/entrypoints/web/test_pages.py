@@ -59,7 +59,7 @@ async def test_a_page_carries_the_position_that_was_read_before_anything_that_it
     admin: Browser, herd: Herd, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await herd.launch(name="before")
-    known, live = await plane.events.history.position(), plane.overview.live
+    known, live = await plane.services.stores.events.newest(), plane.overview.live
 
     async def live_while_something_happens(caller: Caller) -> Sequence[LiveInstance]:
         seen = await live(caller)
@@ -70,4 +70,4 @@ async def test_a_page_carries_the_position_that_was_read_before_anything_that_it
     reply = await admin.open("/")
     assert f'data-position="{known}"' in reply.text
     assert reply.headers["gpuherd-event-position"] == str(known)
-    assert await plane.events.history.position() > known
+    assert await plane.services.stores.events.newest() > known

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpuherd.bootstrap import build_services
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.cloud.offer import DiskTariff
 from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
@@ -17,11 +18,12 @@ from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.usecases.cloud import observe_cloud
 from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
-from gpuherd.usecases.events.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.events.deliver_webhook import deliver_webhook
 from gpuherd.usecases.events.record_event import EventRecorder
 from gpuherd.usecases.reconcile import adopt_machine
 from gpuherd.usecases.reconcile.adopt_machine import ResolveAttempt
 from gpuherd.usecases.reconcile.rent_machine import RentMachine
+from gpuherd.usecases.services import Services
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.operation import UserOperation
 from proof.chaos.process import Pace
@@ -115,14 +117,12 @@ def never_collect(patch: Patch) -> None:
 
 
 def give_a_webhook_up(patch: Patch) -> None:
-    real = DeliverWebhook.__call__
-
-    async def call(self: DeliverWebhook, job: Any) -> Any:
+    async def deliver(services: Services, job: Any) -> Any:
         if job.attempts:
             raise KeyError("a mistake in the program")
-        return await real(self, job)
+        return await deliver_webhook(services, job)
 
-    patch.setattr(DeliverWebhook, "__call__", call)
+    patch.setattr(build_services, "deliver_webhook", deliver)
 
 
 def forget_the_disk(patch: Patch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.services import Stores
 from tests.support.absent import Absent
 from tests.support.no_endpoints import NoEndpoints

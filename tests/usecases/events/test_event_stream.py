@@ -18,9 +18,9 @@ from gpuherd.ports.event_port import (
     LoggedEvent,
 )
 from gpuherd.usecases.events import stream_events
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.stream_events import (
     HEARTBEAT,
-    ChangeHub,
     EventFeed,
     EventStream,
     Reader,

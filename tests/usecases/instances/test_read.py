@@ -18,7 +18,7 @@ from gpuherd.domain.instance.instance import Instance, Status, Waiting, WaitingF
 from gpuherd.domain.instance.instance_state import WaitFor
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.simulator.world import World
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.read_instance import (
     DETAILS_TTL_S,
     RECHECK_S,

@@ -219,7 +219,7 @@ async def test_what_cannot_be_signed_waits_until_the_secret_is_rotated(herd: Her
     assert hooks.visits == []
     # A replica that is wrongly configured must not switch off what works elsewhere.
     assert (await herd.get_endpoint(made.endpoint.id)).is_enabled
-    rotated = await herd.rotate_endpoint(made.endpoint.id, keys=lost)
+    rotated = await herd.rotate_endpoint(made.endpoint.id, webhook_keys=lost)
     await herd.run_jobs_for(timedelta(minutes=2))
     (visit,) = hooks.arrived
     assert visit.secrets == (rotated.secret,)

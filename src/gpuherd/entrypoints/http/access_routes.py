@@ -34,6 +34,7 @@ from gpuherd.usecases.access.manage_secrets import (
     remove_secret,
     rotate_secrets,
 )
+from gpuherd.usecases.events.manage_webhooks import rotate_key_secret, show_key_secret
 from gpuherd.usecases.money.manage_budgets import is_strict_for
 from gpuherd.usecases.views.service_view import (
     describe_audit,
@@ -88,7 +89,7 @@ async def show(key_id: str, request: Request) -> Response:
 async def show_webhook_secret(key_id: str, request: Request) -> Response:
     """Show what signs the webhooks of a key; `me` is your own. Only that one is shown."""
     caller = caller_of(request)
-    shown = await plane_of(request).webhooks.key_secrets.show(_own(key_id, caller), caller)
+    shown = await show_key_secret(plane_of(request).services, _own(key_id, caller), caller)
     return _secret_reply(shown)
 
 
@@ -96,7 +97,7 @@ async def show_webhook_secret(key_id: str, request: Request) -> Response:
 async def rotate_webhook_secret(key_id: str, request: Request) -> Response:
     """Rotate the secret that signs the webhooks of a key; `me` is your own. For a day the old one signs."""
     caller = acting_caller(request)
-    return _secret_reply(await plane_of(request).webhooks.key_secrets.rotate(_own(key_id, caller), caller))
+    return _secret_reply(await rotate_key_secret(plane_of(request).services, _own(key_id, caller), caller))
 
 
 def _own(key_id: str, caller: Caller) -> str:

@@ -54,7 +54,13 @@ from gpuherd.entrypoints.use_case_access import (
 )
 from gpuherd.ports.event_port import EventFilter
 from gpuherd.usecases.access.sign_in import Session
-from gpuherd.usecases.events.stream_events import HEARTBEAT, HEARTBEAT_EVENT, Reader
+from gpuherd.usecases.events.stream_events import (
+    HEARTBEAT,
+    HEARTBEAT_EVENT,
+    Reader,
+    read_events_before,
+    read_events_since,
+)
 from gpuherd.usecases.instances.read_instance import find_instance, find_job
 from gpuherd.usecases.service.read_service_health import ServiceHealth
 from gpuherd.usecases.views.service_view import (
@@ -236,7 +242,7 @@ async def stream(request: Request) -> Response:
     heartbeat = HEARTBEAT_EVENT if as_event else HEARTBEAT
     may_read = may_go_on(request, SESSION_RECHECK_INTERVAL)
     reader = Reader(caller_of(request).key_id, wanted, last, may_read, session_id, heartbeat)
-    return EventStreamReply(plane_of(request).events.feed, reader)
+    return EventStreamReply(plane_of(request).services.event_feed, reader)
 
 
 @event_router.get("/history", openapi_extra=described(HISTORY))
@@ -248,11 +254,11 @@ async def history(request: Request) -> Response:
     if since is not None and before is not None:
         words = "lastEventId reads forwards and cursor backwards; give one of them"
         raise InvalidRequest([FieldProblem("cursor", "INVALID_PARAMETER", words)])
-    read = plane_of(request).events.history
+    services = plane_of(request).services
     if since is not None:
-        page = await read.since(since, limit, wanted)
+        page = await read_events_since(services, since, limit, wanted)
     else:
-        page = await read.before(before, limit, wanted)
+        page = await read_events_before(services, before, limit, wanted)
     return json_reply(
         EventPage(
             events=tuple(map(describe_logged, page.events)),

@@ -27,7 +27,18 @@ from gpuherd.entrypoints.list_queries import (
     described,
 )
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
-from gpuherd.entrypoints.use_case_access import WebhookServices, json_reply, plane_of
+from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.usecases.events.manage_webhooks import (
+    create_endpoint,
+    delete_endpoint,
+    is_secret_known,
+    reenable_endpoint,
+    replay_delivery,
+    replay_since,
+    rotate_endpoint,
+    send_test_to_endpoint,
+    send_test_to_url,
+)
 from gpuherd.usecases.instances.read_instance import find_delivery
 from gpuherd.usecases.views.service_view import (
     describe_deliveries,
@@ -41,16 +52,12 @@ from gpuherd.usecases.views.service_view import (
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
 
 
-def _webhooks(request: Request) -> WebhookServices:
-    return plane_of(request).webhooks
-
-
 @router.get("/endpoints")
 async def list_endpoints(request: Request) -> Response:
     """List the endpoints, oldest first."""
-    manage = _webhooks(request).endpoints
-    listed = await manage.list_all()
-    found = tuple(describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in listed)
+    services = plane_of(request).services
+    listed = await services.stores.endpoints.list_all()
+    found = tuple(describe_endpoint(it, secret_known=is_secret_known(services, it)) for it in listed)
     return json_reply(WebhookEndpoints(endpoints=found, total=len(found)))
 
 
@@ -58,9 +65,9 @@ async def list_endpoints(request: Request) -> Response:
 async def add_endpoint(request: Request) -> Response:
     """Create an endpoint. Its secret is shown in this reply only; `kind` says how events are written."""
     wanted = validate_body(EndpointBody, await read_object(request), plane_of(request).targets)
-    manage, caller = _webhooks(request).endpoints, acting_caller(request)
-    made = await manage.add(
-        wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
+    services, caller = plane_of(request).services, acting_caller(request)
+    made = await create_endpoint(
+        services, wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
     )
     headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
     return _keyed_reply(made, status=201, headers=headers)
@@ -69,28 +76,29 @@ async def add_endpoint(request: Request) -> Response:
 @router.get("/endpoints/{endpoint_id}")
 async def show_endpoint(endpoint_id: str, request: Request) -> Response:
     """Return one endpoint."""
-    manage = _webhooks(request).endpoints
-    found = await manage.get(endpoint_id)
-    return json_reply(describe_endpoint(found, secret_known=manage.knows_secret(found)))
+    services = plane_of(request).services
+    found = await services.stores.endpoints.get(endpoint_id)
+    return json_reply(describe_endpoint(found, secret_known=is_secret_known(services, found)))
 
 
 @router.delete("/endpoints/{endpoint_id}")
 async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
     """Remove an endpoint; its pending deliveries become dead letters."""
-    await _webhooks(request).endpoints.remove(endpoint_id, caller=acting_caller(request))
+    await delete_endpoint(plane_of(request).services, endpoint_id, caller=acting_caller(request))
     return json_reply(WebhookEndpointRemoved(id=endpoint_id, removed=True))
 
 
 @router.post("/endpoints/{endpoint_id}/rotate")
 async def rotate_secret(endpoint_id: str, request: Request) -> Response:
     """Rotate the secret of an endpoint; for 24 hours the old one signs too."""
-    return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting_caller(request)))
+    services, caller = plane_of(request).services, acting_caller(request)
+    return _keyed_reply(await rotate_endpoint(services, endpoint_id, caller=caller))
 
 
 @router.post("/endpoints/{endpoint_id}/enable")
 async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
     """Enable an endpoint again, for example after a 410."""
-    enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting_caller(request))
+    enabled = await reenable_endpoint(plane_of(request).services, endpoint_id, caller=acting_caller(request))
     return json_reply(describe_endpoint(enabled))
 
 
@@ -101,7 +109,7 @@ async def list_deliveries(request: Request) -> Response:
     wanted = delivery_query(query, caller_of(request).owner)
     query.only(DELIVERY_LIST)
     query.done()
-    return json_reply(describe_deliveries(await _webhooks(request).deliveries(wanted)))
+    return json_reply(describe_deliveries(await plane_of(request).services.stores.deliveries.page(wanted)))
 
 
 @router.get("/deliveries/{delivery_id}")
@@ -116,20 +124,21 @@ async def replay_one(delivery_id: str, request: Request) -> Response:
     """Replay one delivery: the same id and bytes, a new time and signature."""
     found = await find_delivery(plane_of(request).services, delivery_id, caller_of(request))
     await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
-    return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
+    replayed = await replay_delivery(plane_of(request).services, delivery_id)
+    return json_reply(describe_delivery(replayed), status=202)
 
 
 @router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
 async def replay_all(request: Request) -> Response:
     """Replay all deliveries since a time that failed or are dead letters."""
     wish = validate_body(ReplayBody, await read_object(request))
-    webhooks = _webhooks(request)
+    services = plane_of(request).services
     if wish.endpoint_id is not None:
-        await webhooks.endpoints.get(wish.endpoint_id)
+        await services.stores.endpoints.get(wish.endpoint_id)
     await append_audit_record(
         request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}"
     )
-    count = await webhooks.replay.since(wish.since, wish.state, wish.endpoint_id)
+    count = await replay_since(services, wish.since, wish.state, wish.endpoint_id)
     return json_reply(ReplayedDeliveries(count=count), status=202)
 
 
@@ -142,9 +151,11 @@ async def test(request: Request) -> Response:
         # Endpoints are for admins, all about them.
         require_scope(request, Scope.ADMIN)
     await append_audit_record(request, "webhook.test", redact_query(url) if url else endpoint_id or "")
-    tester = _webhooks(request).test
-    caller = acting_caller(request)
-    tried = await tester.url(url, caller) if url else await tester.endpoint(endpoint_id or "", caller)
+    services, caller = plane_of(request).services, acting_caller(request)
+    if url:
+        tried = await send_test_to_url(services, url, caller)
+    else:
+        tried = await send_test_to_endpoint(services, endpoint_id or "", caller)
     return json_reply(describe_test_result(tried))
 
 

@@ -44,6 +44,7 @@ from gpuherd.entrypoints.web.page_rendering import (
 )
 from gpuherd.usecases.access.manage_keys import IssuedKey, add_key, revoke_key
 from gpuherd.usecases.access.manage_secrets import put_secret, read_secrets, remove_secret
+from gpuherd.usecases.events.manage_webhooks import rotate_key_secret
 from gpuherd.usecases.views.service_view import describe_secrets
 
 DAYS_MAX = 3650
@@ -89,10 +90,8 @@ async def revoke(request: Request) -> Response:
 
 async def rotate(request: Request) -> Response:
     """Give a key a new webhook secret, which is on this page and on no other."""
-    secrets = plane_of(request).webhooks.key_secrets
-    return await _list(
-        request, rotated=await secrets.rotate(request.path_params["key_id"], acting_caller(request))
-    )
+    services, key_id = plane_of(request).services, request.path_params["key_id"]
+    return await _list(request, rotated=await rotate_key_secret(services, key_id, acting_caller(request)))
 
 
 def _body(form: Form) -> dict[str, Any]:

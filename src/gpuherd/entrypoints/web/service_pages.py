@@ -309,7 +309,7 @@ async def show(request: Request) -> Response:
         "overview.html",
         summary=summary,
         is_kept=kept is not None,
-        events=await plane.events.history.latest(EVENTS_SHOWN, EventFilter(owner=caller.owner)),
+        events=await plane.services.stores.events.before(None, EVENTS_SHOWN, EventFilter(owner=caller.owner)),
     )
 
 

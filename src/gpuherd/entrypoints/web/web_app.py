@@ -192,7 +192,7 @@ def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
                 check_token(form, request.scope["session"])
         elif needed is not OPEN:
             # Before anything that the page shows is read, so that its stream begins where the page ends.
-            request.state.event_position = await plane_of(request).events.history.position()
+            request.state.event_position = await plane_of(request).services.stores.events.newest()
         return await handler(request)
 
     return endpoint

@@ -33,6 +33,16 @@ from gpuherd.entrypoints.web.page_rendering import (
     without_blanks,
 )
 from gpuherd.ports.webhook_port import DeliveryFilter, WebhookTestResult
+from gpuherd.usecases.events.manage_webhooks import (
+    create_endpoint,
+    delete_endpoint,
+    is_secret_known,
+    reenable_endpoint,
+    replay_delivery,
+    replay_since,
+    rotate_endpoint,
+    send_test_to_endpoint,
+)
 from gpuherd.usecases.instances.read_instance import find_delivery
 
 FILTERS = ("state", "instanceId", "endpointId", "type")
@@ -47,7 +57,7 @@ async def show(request: Request) -> Response:
     query, plane = Query(without_blanks(request)), plane_of(request)
     wanted = delivery_query(query, caller_of(request).owner)
     query.done()
-    found = await plane.webhooks.deliveries(wanted)
+    found = await plane.services.stores.deliveries.page(wanted)
     return page(
         request,
         "webhooks.html",
@@ -82,7 +92,7 @@ async def replay(request: Request) -> Response:
     plane, delivery_id = plane_of(request), request.path_params["delivery_id"]
     found = await find_delivery(plane.services, delivery_id, caller_of(request))
     await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
-    await plane.webhooks.replay.one(delivery_id)
+    await replay_delivery(plane.services, delivery_id)
     return done(f"/webhooks/{found.id}", "replay")
 
 
@@ -91,7 +101,7 @@ async def replay_failed(request: Request) -> Response:
     plane = plane_of(request)
     since = plane.clock.now() - REPLAY_WINDOW
     await append_audit_record(request, "delivery.replay_all", "all", after=f"since {iso(since)}")
-    await plane.webhooks.replay.since(since, DeliveryFilter.FAILED)
+    await replay_since(plane.services, since, DeliveryFilter.FAILED)
     return done("/webhooks", "replay")
 
 
@@ -127,8 +137,8 @@ async def add(request: Request) -> Response:
         )
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
-    manage = plane.webhooks.endpoints
-    made = await manage.add(
+    made = await create_endpoint(
+        plane.services,
         wanted.url,
         tuple(wanted.events or ()),
         wanted.label or "",
@@ -140,8 +150,9 @@ async def add(request: Request) -> Response:
 
 async def enable(request: Request) -> Response:
     """Switch an endpoint on again."""
-    manage = plane_of(request).webhooks.endpoints
-    await manage.enable(request.path_params["endpoint_id"], caller=acting_caller(request))
+    await reenable_endpoint(
+        plane_of(request).services, request.path_params["endpoint_id"], caller=acting_caller(request)
+    )
     return done("/endpoints", "enable")
 
 
@@ -149,20 +160,23 @@ async def test(request: Request) -> Response:
     """Send a test now, and say how it went."""
     plane, endpoint_id = plane_of(request), request.path_params["endpoint_id"]
     await append_audit_record(request, "webhook.test", endpoint_id)
-    return await _list(request, tried=await plane.webhooks.test.endpoint(endpoint_id, acting_caller(request)))
+    return await _list(
+        request, tried=await send_test_to_endpoint(plane.services, endpoint_id, acting_caller(request))
+    )
 
 
 async def rotate(request: Request) -> Response:
     """Give an endpoint a new secret, which is on this page and on no other."""
-    manage = plane_of(request).webhooks.endpoints
-    made = await manage.rotate(request.path_params["endpoint_id"], caller=acting_caller(request))
+    services, endpoint_id = plane_of(request).services, request.path_params["endpoint_id"]
+    made = await rotate_endpoint(services, endpoint_id, caller=acting_caller(request))
     return await _list(request, made=made)
 
 
 async def remove(request: Request) -> Response:
     """Forget an endpoint."""
-    manage = plane_of(request).webhooks.endpoints
-    await manage.remove(request.path_params["endpoint_id"], caller=acting_caller(request))
+    await delete_endpoint(
+        plane_of(request).services, request.path_params["endpoint_id"], caller=acting_caller(request)
+    )
     return done("/endpoints", "remove")
 
 
@@ -174,13 +188,13 @@ async def _list(
     tried: WebhookTestResult | None = None,
     problems: Mapping[str, str] | None = None,
 ) -> Response:
-    manage = plane_of(request).webhooks.endpoints
-    found = await manage.list_all()
+    services = plane_of(request).services
+    found = await services.stores.endpoints.list_all()
     return page(
         request,
         "endpoints.html",
         status=status,
-        endpoints=[(it, it.shown_url, manage.knows_secret(it)) for it in found],
+        endpoints=[(it, it.shown_url, is_secret_known(services, it)) for it in found],
         types=sorted(ENDPOINT_WEBHOOK_TYPES),
         kinds=list(EndpointKind),
         made=made,

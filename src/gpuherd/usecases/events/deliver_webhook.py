@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -36,26 +36,15 @@ from gpuherd.domain.webhooks.webhook_delivery import (
     dispatch,
 )
 from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
-from gpuherd.ports.clock_port import Clock, Random
-from gpuherd.ports.job_port import Jobs
-from gpuherd.ports.telemetry_port import (
-    Meter,
-    NullMeter,
-    NullTracer,
-    Tracer,
-)
+from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.webhook_port import (
     DeliveryResult,
     DeliveryUpdate,
-    Notifier,
-    Outbox,
     WakesNext,
-    WebhookSender,
 )
-from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.token_bucket import TokenBucket
-from gpuherd.usecases.events.manage_webhooks import EndpointCache, KeyWebhookSecrets
-from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.events.manage_webhooks import key_signing_secrets
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 Secrets = tuple[Secret, ...]
@@ -87,151 +76,151 @@ _HOST_ANSWERS_BY_CATEGORY = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeliverWebhook:
-    """The handler of `send_webhook`.
+async def deliver_webhook(services: Services, job: Job) -> Outcome:
+    """Handle a job `send_webhook`: try one delivery.
 
-    Nobody waits in here for an ejected host, nor for more than a moment for a busy one: that would take a
-    worker's place from other receivers.
+    The handler does not wait for an ejected host, and only a moment for a busy one. A wait would take the
+    place of a worker from other receivers.
     """
+    queued = await services.stores.outbox.queued(job.payload["deliveryId"])
+    delivery = queued.delivery
+    endpoint = await services.endpoint_cache.find(delivery.endpoint_id) if delivery.endpoint_id else None
+    secrets = await _secrets(services, queued, endpoint)
+    host = _host_of(delivery)
+    receiver = Receiver(endpoint, secrets != (), services.host_gate.ejected_s(host))
+    match dispatch(queued, receiver, services.clock.now()):
+        case AlreadySettled():
+            return Done()
+        case DeadLetter(error):
+            return await _give_up(services, job, replace(delivery, last_error=error))
+        case Postpone(seconds, reason):
+            return Snooze(_span(seconds), reason)
+        case WaitForEarlier(earlier):
+            if earlier is not None:
+                await services.stores.jobs.wake_or_enqueue([services.job_factory.delivery_job(earlier)])
+            return Snooze(OUT_OF_ORDER_RETRY, "an earlier event of this instance goes first")
+        case SendNow():
+            if wait_s := services.message_pace.take(endpoint):
+                return Snooze(_span(wait_s), "the receiver takes so many messages a second")
+            if wait_s := await services.host_gate.acquire(host):
+                services.message_pace.give_back(endpoint)
+                return Snooze(_span(wait_s), "the receiver's host is busy with others")
+    begun = services.clock.now()
+    result = await _send(services, delivery, endpoint, secrets, host)
+    if services.tracer.is_on:
+        services.tracer.record(
+            try_span(delivery, result.category, result.status, begun, services.clock.now())
+        )
+    return await _record_result(services, job, delivery, endpoint, result, begun)
 
-    outbox: Outbox
-    sender: WebhookSender
-    notifier: Notifier
-    endpoint_cache: EndpointCache
-    key_secrets: KeyWebhookSecrets
-    gate: HostGate
-    pace: MessagePace
-    book: Jobs
-    job_factory: JobFactory
-    clock: Clock
-    rng: Random
-    meter: Meter = field(default_factory=NullMeter)
-    tracer: Tracer = field(default_factory=NullTracer)
 
-    async def __call__(self, job: Job) -> Outcome:
-        queued = await self.outbox.queued(job.payload["deliveryId"])
-        delivery = queued.delivery
-        endpoint = await self.endpoint_cache.find(delivery.endpoint_id) if delivery.endpoint_id else None
-        secrets = await self._secrets(queued, endpoint)
-        host = _host_of(delivery)
-        receiver = Receiver(endpoint, secrets != (), self.gate.ejected_s(host))
-        match dispatch(queued, receiver, self.clock.now()):
-            case AlreadySettled():
-                return Done()
-            case DeadLetter(error):
-                return await self._give_up(job, replace(delivery, last_error=error))
-            case Postpone(seconds, reason):
-                return Snooze(_span(seconds), reason)
-            case WaitForEarlier(earlier):
-                if earlier is not None:
-                    await self.book.wake_or_enqueue([self.job_factory.delivery_job(earlier)])
-                return Snooze(OUT_OF_ORDER_RETRY, "an earlier event of this instance goes first")
-            case SendNow():
-                if wait_s := self.pace.take(endpoint):
-                    return Snooze(_span(wait_s), "the receiver takes so many messages a second")
-                if wait_s := await self.gate.acquire(host):
-                    self.pace.give_back(endpoint)
-                    return Snooze(_span(wait_s), "the receiver's host is busy with others")
-        begun = self.clock.now()
-        result = await self._send(delivery, endpoint, secrets, host)
-        if self.tracer.is_on:
-            self.tracer.record(try_span(delivery, result.category, result.status, begun, self.clock.now()))
-        return await self._record_result(job, delivery, endpoint, result, begun)
+async def _secrets(
+    services: Services, queued: QueuedDelivery, endpoint: WebhookEndpoint | None
+) -> Secrets | None:
+    if endpoint is not None:
+        return services.endpoint_cache.secrets(endpoint) if endpoint.kind.is_signed else None
+    return None if queued.delivery.endpoint_id else await key_signing_secrets(services, queued.owner)
 
-    async def _secrets(self, queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> Secrets | None:
+
+async def _send(
+    services: Services,
+    delivery: Delivery,
+    endpoint: WebhookEndpoint | None,
+    secrets: Secrets | None,
+    host: str,
+) -> DeliveryResult:
+    succeeded, seconds = None, 0.0
+    try:
+        result = await _try(services, delivery, endpoint, secrets)
+        if result.category == THROTTLED:
+            services.message_pace.throttled(endpoint, result.retry_after_s or 0.0)
+        succeeded, seconds = _HOST_ANSWERS_BY_CATEGORY.get(result.category, False), result.elapsed_s
+    finally:
+        services.host_gate.release(host, succeeded=succeeded, seconds=seconds)
+    services.meter.webhook(result.category, result.elapsed_s)
+    return result
+
+
+async def _try(
+    services: Services, delivery: Delivery, endpoint: WebhookEndpoint | None, secrets: Secrets | None
+) -> DeliveryResult:
+    now = services.clock.now()
+    if endpoint is not None and not endpoint.kind.is_signed:
+        return await services.notifier.notify(endpoint, delivery.id, delivery.body, now)
+    return await services.webhook_sender.send(delivery.url, delivery.id, delivery.body, now, secrets)
+
+
+async def _record_result(
+    services: Services,
+    job: Job,
+    before: Delivery,
+    endpoint: WebhookEndpoint | None,
+    result: DeliveryResult,
+    begun: datetime,
+) -> Outcome:
+    one = DeliveryTry(begun, result.category, result.status, round(result.elapsed_s * 1000))
+    delivery = before.with_try(one, _problem(result))
+    _log_try(delivery, result)
+    if result.accepted:
+        return await _delivered(services, job, before, delivery)
+    if result.category == GONE:
         if endpoint is not None:
-            return self.endpoint_cache.secrets(endpoint) if endpoint.kind.is_signed else None
-        return None if queued.delivery.endpoint_id else await self.key_secrets.signing(queued.owner)
+            await services.endpoint_cache.disable(endpoint, result.detail)
+        return await _give_up(services, job, replace(delivery, tries=delivery.tries + 1))
+    if result.category == REJECTED:
+        return await _give_up(services, job, replace(delivery, tries=delivery.tries + 1))
+    if before.is_early(begun):
+        # Not yet due by the schedule, so it does not count: it was only worth a look.
+        return await _reschedule(services, delivery, result.retry_after_s or 0.0)
+    return await _failed(services, job, replace(delivery, tries=delivery.tries + 1), result)
 
-    async def _send(
-        self, delivery: Delivery, endpoint: WebhookEndpoint | None, secrets: Secrets | None, host: str
-    ) -> DeliveryResult:
-        succeeded, seconds = None, 0.0
-        try:
-            result = await self._try(delivery, endpoint, secrets)
-            if result.category == THROTTLED:
-                self.pace.throttled(endpoint, result.retry_after_s or 0.0)
-            succeeded, seconds = _HOST_ANSWERS_BY_CATEGORY.get(result.category, False), result.elapsed_s
-        finally:
-            self.gate.release(host, succeeded=succeeded, seconds=seconds)
-        self.meter.webhook(result.category, result.elapsed_s)
-        return result
 
-    async def _try(
-        self, delivery: Delivery, endpoint: WebhookEndpoint | None, secrets: Secrets | None
-    ) -> DeliveryResult:
-        now = self.clock.now()
-        if endpoint is not None and not endpoint.kind.is_signed:
-            return await self.notifier.notify(endpoint, delivery.id, delivery.body, now)
-        return await self.sender.send(delivery.url, delivery.id, delivery.body, now, secrets)
+async def _delivered(services: Services, job: Job, before: Delivery, delivery: Delivery) -> Outcome:
+    now = services.clock.now()
+    wakes: tuple[NewJob, ...] = ()
+    # Those that go early because of this wake no others: one wakeup for all is enough.
+    if before.tries and not before.is_early(now):
+        waiting = await services.stores.outbox.waiting_with(delivery, RECOVERY_WAKE_MAX)
+        wakes = tuple(map(services.job_factory.delivery_job, waiting))
+    # The receiver is well, so the next one goes whatever its schedule says.
+    await _save_try(services, DeliveryUpdate(delivery.accepted(now), job.id, None, wakes, WakesNext.ALWAYS))
+    return Done(written=True)
 
-    async def _record_result(
-        self,
-        job: Job,
-        before: Delivery,
-        endpoint: WebhookEndpoint | None,
-        result: DeliveryResult,
-        begun: datetime,
-    ) -> Outcome:
-        one = DeliveryTry(begun, result.category, result.status, round(result.elapsed_s * 1000))
-        delivery = before.with_try(one, _problem(result))
-        _log_try(delivery, result)
-        if result.accepted:
-            return await self._delivered(job, before, delivery)
-        if result.category == GONE:
-            if endpoint is not None:
-                await self.endpoint_cache.disable(endpoint, result.detail)
-            return await self._give_up(job, replace(delivery, tries=delivery.tries + 1))
-        if result.category == REJECTED:
-            return await self._give_up(job, replace(delivery, tries=delivery.tries + 1))
-        if before.is_early(begun):
-            # Not yet due by the schedule, so it does not count: it was only worth a look.
-            return await self._reschedule(delivery, result.retry_after_s or 0.0)
-        return await self._failed(job, replace(delivery, tries=delivery.tries + 1), result)
 
-    async def _delivered(self, job: Job, before: Delivery, delivery: Delivery) -> Outcome:
-        now = self.clock.now()
-        wakes: tuple[NewJob, ...] = ()
-        # Those that go early because of this wake no others: one wakeup for all is enough.
-        if before.tries and not before.is_early(now):
-            waiting = await self.outbox.waiting_with(delivery, RECOVERY_WAKE_MAX)
-            wakes = tuple(map(self.job_factory.delivery_job, waiting))
-        # The receiver is well, so the next one goes whatever its schedule says.
-        await self._record(DeliveryUpdate(delivery.accepted(now), job.id, None, wakes, WakesNext.ALWAYS))
-        return Done(written=True)
+async def _reschedule(services: Services, delivery: Delivery, retry_after_s: float) -> Outcome:
+    now = services.clock.now()
+    next_at = max(delivery.next_at or now, now + timedelta(seconds=retry_after_s))
+    await _save_try(services, DeliveryUpdate(replace(delivery, next_at=next_at), wakes_next=WakesNext.IF_DUE))
+    return Snooze(next_at - now, delivery.last_error)
 
-    async def _reschedule(self, delivery: Delivery, retry_after_s: float) -> Outcome:
-        now = self.clock.now()
-        next_at = max(delivery.next_at or now, now + timedelta(seconds=retry_after_s))
-        await self._record(DeliveryUpdate(replace(delivery, next_at=next_at), wakes_next=WakesNext.IF_DUE))
-        return Snooze(next_at - now, delivery.last_error)
 
-    async def _failed(self, job: Job, delivery: Delivery, result: DeliveryResult) -> Outcome:
-        now = self.clock.now()
-        age_s = (now - delivery.first_due_at).total_seconds()
-        delay_s = next_delay_s(delivery.tries, self.rng.random(), result.retry_after_s, age_s)
-        if delay_s is None or now >= delivery.deadline:
-            return await self._give_up(job, delivery)
-        delay = min(timedelta(seconds=delay_s), delivery.deadline - now)
-        await self._record(
-            DeliveryUpdate(replace(delivery, next_at=now + delay), wakes_next=WakesNext.IF_DUE)
-        )
-        return Retry(delay, delivery.last_error)
+async def _failed(services: Services, job: Job, delivery: Delivery, result: DeliveryResult) -> Outcome:
+    now = services.clock.now()
+    age_s = (now - delivery.first_due_at).total_seconds()
+    delay_s = next_delay_s(delivery.tries, services.rng.random(), result.retry_after_s, age_s)
+    if delay_s is None or now >= delivery.deadline:
+        return await _give_up(services, job, delivery)
+    delay = min(timedelta(seconds=delay_s), delivery.deadline - now)
+    await _save_try(
+        services, DeliveryUpdate(replace(delivery, next_at=now + delay), wakes_next=WakesNext.IF_DUE)
+    )
+    return Retry(delay, delivery.last_error)
 
-    async def _give_up(self, job: Job, delivery: Delivery) -> Outcome:
-        error = delivery.last_error
-        await self._record(
-            DeliveryUpdate(delivery.dead_lettered(), job.id, error, wakes_next=WakesNext.IF_DUE)
-        )
-        return GiveUp(error, written=True)
 
-    async def _record(self, update: DeliveryUpdate) -> None:
-        without_job = await self.outbox.record_try(update)
-        if self.tracer.is_on and update.delivery.state is not DeliveryState.PENDING:
-            self.tracer.record(delivery_span(update.delivery, self.clock.now()))
-        if without_job:
-            await self.book.wake_or_enqueue([self.job_factory.delivery_job(without_job)])
+async def _give_up(services: Services, job: Job, delivery: Delivery) -> Outcome:
+    error = delivery.last_error
+    await _save_try(
+        services, DeliveryUpdate(delivery.dead_lettered(), job.id, error, wakes_next=WakesNext.IF_DUE)
+    )
+    return GiveUp(error, written=True)
+
+
+async def _save_try(services: Services, update: DeliveryUpdate) -> None:
+    without_job = await services.stores.outbox.record_try(update)
+    if services.tracer.is_on and update.delivery.state is not DeliveryState.PENDING:
+        services.tracer.record(delivery_span(update.delivery, services.clock.now()))
+    if without_job:
+        await services.stores.jobs.wake_or_enqueue([services.job_factory.delivery_job(without_job)])
 
 
 def _host_of(delivery: Delivery) -> str:

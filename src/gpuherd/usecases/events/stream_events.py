@@ -19,7 +19,8 @@ import structlog
 from gpuherd.domain.errors import GpuherdError, StoreUnavailable
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.event_port import EventFilter, EventLog, LoggedEvent
-from gpuherd.resilience.concurrency import first_of
+from gpuherd.usecases.events.change_hub import ChangeHub, Subscription
+from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import event_frame
 
 CATCH_UP_PAGE_SIZE = 200
@@ -405,115 +406,31 @@ class EventFeed:
                     stream.heartbeat(now_s)
 
 
-Listener = Callable[[Sequence[str]], None]
-
-
-class Subscription:
-    """One who waits for changes of one instance."""
-
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self._changed = asyncio.Event()
-
-    def notify(self) -> None:
-        self._changed.set()
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Return True as soon as there was a change since the last wait, or False after `timeout_s`.
-
-        The first wait counts from the subscription: subscribe, then read, then wait, and nothing is missed.
-        """
-        if not self._changed.is_set():
-            await first_of(self._changed.wait(), self._clock.sleep(timeout_s))
-        was_notified = self._changed.is_set()
-        self._changed.clear()
-        return was_notified
-
-
-class ChangeHub:
-    """Call `changed` in the event loop, after the commit and before anybody can know of it."""
-
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self._listeners: list[Listener] = []
-        self._on_everything: list[Callable[[], None]] = []
-        self._waiting: dict[str, set[Subscription]] = {}
-
-    @property
-    def watched(self) -> int:
-        """How many instances somebody is waiting for."""
-        return len(self._waiting)
-
-    def add_listener(self, listener: Listener, on_everything: Callable[[], None] = lambda: None) -> None:
-        """Have `listener` called at each change, and `on_everything` when nobody knows what has changed.
-
-        They must be quick and must not fail.
-        """
-        self._listeners.append(listener)
-        self._on_everything.append(on_everything)
-
-    def changed(self, instance_ids: Sequence[str]) -> None:
-        for listener in self._listeners:
-            listener(instance_ids)
-        for instance_id in instance_ids:
-            for subscription in self._waiting.get(instance_id, ()):
-                subscription.notify()
-
-    def everything_changed(self) -> None:
-        """Call this when changes of other processes may have been missed."""
-        for listener in self._on_everything:
-            listener()
-        for waiting in self._waiting.values():
-            for subscription in waiting:
-                subscription.notify()
-
-    @asynccontextmanager
-    async def subscribe(self, instance_id: str) -> AsyncIterator[Subscription]:
-        """Hear of the changes of one instance for as long as the context lasts."""
-        subscription = Subscription(self._clock)
-        waiting = self._waiting.setdefault(instance_id, set())
-        waiting.add(subscription)
-        try:
-            yield subscription
-        finally:
-            waiting.discard(subscription)
-            if not waiting:
-                # Still this very set: a key goes only when its last subscriber does.
-                del self._waiting[instance_id]
-
-
 @dataclass(frozen=True)
 class HistoryPage:
-    """Some events, where to go on with older ones, and where a stream may resume."""
+    """Some events, the cursor of the next page, and the position from which a stream may resume."""
 
     events: Sequence[LoggedEvent]
     next_cursor: int | None
     last: int
 
 
-@dataclass(frozen=True)
-class ReadEventHistory:
-    """Of what the filter lets through."""
+async def read_events_since(
+    services: Services, position: int, limit: int, wanted: EventFilter
+) -> HistoryPage:
+    """Return the events after a position, oldest first."""
+    page = await services.stores.events.after(
+        min(position, await services.stores.events.highest()), limit, wanted
+    )
+    return HistoryPage(page.events, None, page.position)
 
-    log: EventLog
 
-    async def since(self, position: int, limit: int, wanted: EventFilter) -> HistoryPage:
-        """Return what happened after an event, oldest first."""
-        page = await self.log.after(min(position, await self.log.highest()), limit, wanted)
-        return HistoryPage(page.events, None, page.position)
-
-    async def before(self, position: int | None, limit: int, wanted: EventFilter) -> HistoryPage:
-        """Return what happened before an event, or until now, newest first."""
-        # Read first, so that a client that resumes from it misses nothing.
-        last = await self.log.newest()
-        older = await self.log.before(last + 1 if position is None else position, limit + 1, wanted)
-        found = older[:limit]
-        return HistoryPage(found, found[-1].position if len(older) > limit else None, last)
-
-    async def position(self) -> int:
-        """Return where the log ends now: a stream that begins here misses nothing from now on."""
-        return await self.log.newest()
-
-    async def latest(self, limit: int, wanted: EventFilter) -> Sequence[LoggedEvent]:
-        """Return what happened last, newest first."""
-        return await self.log.before(None, limit, wanted)
+async def read_events_before(
+    services: Services, position: int | None, limit: int, wanted: EventFilter
+) -> HistoryPage:
+    """Return the events before a position, or the latest ones, newest first."""
+    # Read first: a client that resumes from here misses nothing.
+    last = await services.stores.events.newest()
+    older = await services.stores.events.before(last + 1 if position is None else position, limit + 1, wanted)
+    found = older[:limit]
+    return HistoryPage(found, found[-1].position if len(older) > limit else None, last)

@@ -17,7 +17,7 @@ from gpuherd.domain.webhooks.webhook_delivery import Delivery
 from gpuherd.ports.clock_port import Clock, id_pattern
 from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.events.stream_events import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.tell_timeline import wait_until
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe, describe_cost, describe_wait

@@ -45,7 +45,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 async def app(plane: Plane) -> AsyncIterator[ASGIApp]:
     yield build_application(plane)
-    assert plane.events.feed.streams == 0
+    assert plane.services.event_feed.streams == 0
 
 
 async def happen(herd: Herd, n: int, *types: str, owner: str = "admin", **more: Any) -> None:
@@ -184,14 +184,14 @@ class TestTheStream:
     async def test_whoever_has_seen_it_open_misses_nothing(
         self, app: ASGIApp, herd: Herd, clock: FakeClock, plane: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ready, asked, answers = plane.events.feed.ready, asyncio.Event(), asyncio.Event()
+        ready, asked, answers = plane.services.event_feed.ready, asyncio.Event(), asyncio.Event()
 
         async def slow() -> int:
             asked.set()
             await answers.wait()
             return await ready()
 
-        monkeypatch.setattr(plane.events.feed, "ready", slow)
+        monkeypatch.setattr(plane.services.event_feed, "ready", slow)
         async with asking(app, EVENTS, MINE) as reply:
             await asked.wait()
             await clock.settle()
@@ -346,7 +346,7 @@ class TestEnding:
     ) -> None:
         async with asking(app, EVENTS, MINE) as one, asking(app, EVENTS, MINE) as two:
             await clock.settle()
-            plane.events.feed.close()
+            plane.services.event_feed.close()
             await clock.settle()
             assert one.complete
             assert two.complete
@@ -357,7 +357,7 @@ class TestEnding:
     async def test_a_client_that_reads_nothing_is_ended_and_comes_back_for_the_rest(
         self, app: ASGIApp, herd: Herd, plane: Plane, clock: FakeClock
     ) -> None:
-        plane.events.feed.limits = StreamLimits(pending=10)
+        plane.services.event_feed.limits = StreamLimits(pending=10)
         async with asking(app, EVENTS, MINE) as reply:
             await clock.settle()
             reply.reads.clear()
@@ -378,7 +378,7 @@ class TestEnding:
     async def test_there_is_a_limit_for_each_key_and_one_for_all(
         self, app: ASGIApp, plane: Plane, clock: FakeClock
     ) -> None:
-        plane.events.feed.limits = StreamLimits(streams=2, streams_of_key=1)
+        plane.services.event_feed.limits = StreamLimits(streams=2, streams_of_key=1)
         ada, bob = await make_key(plane, "read"), await make_key(plane, "read")
         async with AsyncExitStack() as stack:
             replies = []

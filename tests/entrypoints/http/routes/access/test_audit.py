@@ -12,6 +12,7 @@ from gpuherd.domain.audit import AuditEntry, AuditRecord, first_broken_entry
 from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.usecases.access.audit_requests import REPEATS_BURST
+from gpuherd.usecases.events.manage_webhooks import create_endpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -53,7 +54,7 @@ class Setting:
         return found
 
     async def endpoint(self) -> str:
-        return (await self.plane.webhooks.endpoints.add("https://example.com/")).endpoint.id
+        return (await create_endpoint(self.plane.services, "https://example.com/")).endpoint.id
 
     async def delivery(self) -> str:
         await self.instance()
