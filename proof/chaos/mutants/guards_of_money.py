@@ -24,12 +24,12 @@ MONEY = (
     ),
     guard(
         "the bill is for admins",
-        instead("billed = await self._billed(period, now)"),
+        instead("billed = await _billed_days(services, period, now)"),
         f"{REPORT}::test_any_other_key_sees_its_own_money_and_no_more",
     ),
     guard(
         "a key sees its own leftovers",
-        instead("spans = await self._costs.open_spans()"),
+        instead("spans = await services.stores.costs.open_spans()"),
         "tests/usecases/costs/test_leftovers.py",
     ),
     guard("a list of volumes with a gap ends none of them", never(), "tests/adapters/novita/test_billing.py"),

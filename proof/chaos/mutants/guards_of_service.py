@@ -99,13 +99,13 @@ except NoReply:
         "each key signs with its own secret",
         part(
             "services.rules.webhook_keys.key_signing_secrets(key_id, record, now)",
-            "self.ring.key_signing_secrets('', replace(record, nonce=''), now)",
+            "services.rules.webhook_keys.key_signing_secrets('', replace(record, nonce=''), now)",
         ),
         f"{KEY_SECRETS}::test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_only",
     ),
     guard(
         "the common secret signs for a key with its own only where that was asked for",
-        instead("return own + self.common"),
+        instead("return own + services.rules.common_webhook_secrets"),
         f"{KEY_SECRETS}::test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_only",
     ),
     guard(
