@@ -399,7 +399,7 @@ class Herd:
             partial(list_leftovers, plane.services),
             partial(read_balance, plane.services),
         )
-        self.audit_page, self.account = plane.services.stores.audit.page, plane.account
+        self.account = plane.account
 
     def _name_orders(self, parts: Parts) -> None:
         plane, services = parts.plane, parts.services
@@ -532,6 +532,10 @@ class Herd:
     def request_through(self, leases: Any) -> None:
         """Let stop and delete calls be written down through another port."""
         object.__setattr__(self._parts.advance.apply_step.request, "instance_leases", leases)
+
+    async def audit_page(self, *question: Any, **filters: Any) -> Any:
+        """Return a page of the audit log. The memory store of the chaos proof has none."""
+        return await self.stores.audit.page(*question, **filters)
 
     def limit_heirs(self, limits: Limits | None) -> None:
         """Let replacements be judged by these limits, or by those of their keys again."""
