@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from proof.chaos.mutants.guard import before, drop, guard, instead, never, part, swap
 
-BATCHED_INSERTS = "tests/adapters/sql/engine/test_batched_inserts.py"
 DATABASE = "tests/adapters/sql/engine/test_database.py"
 ENGINE = "tests/adapters/sql/postgres/test_engine.py"
 API_KEYS_CONTRACT = "tests/contracts/access/test_api_keys_contract.py"
@@ -223,16 +222,6 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
         "webhooks in the transaction of what they tell",
         drop(),
         "tests/contracts/instances/test_instances_contract.py",
-    ),
-    guard(
-        "rows that wait go in before anything else is asked",
-        drop(),
-        f"{BATCHED_INSERTS}::test_whoever_asks_next_finds_them",
-    ),
-    guard(
-        "rows of a transaction that came to nothing are forgotten",
-        drop(),
-        f"{BATCHED_INSERTS}::test_nothing_of_what_failed_comes_later",
     ),
     guard("one claim, one instance", drop(), "tests/contracts/access/test_idempotency_contract.py"),
     guard("a damaged file is refused", drop(), "tests/adapters/sql/schema/test_find_damage.py"),

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import instance
 from gpuherd.adapters.sql.service_tables import is_pending, job
 from gpuherd.adapters.stores.job_store import SqlJobs, put_back
@@ -17,18 +16,16 @@ from gpuherd.ports.clock_port import Clock
 
 # A job that is due again after no time at all would run infinitely often in no time: this clock stands still.
 SOONEST = timedelta(milliseconds=1)
-_DUE = PreparedStatement(
+_DUE = (
     sa.select(job.c.id, job.c.kind, job.c.priority)
     .where(is_pending, job.c.due_at <= sa.bindparam("now", type_=job.c.due_at.type))
     .where(job.c.kind == sa.func.coalesce(sa.bindparam("kind"), job.c.kind))
     .order_by(job.c.priority.desc(), job.c.id)
 )
-_NEXT_DUE = PreparedStatement(sa.select(sa.func.min(job.c.due_at)).where(is_pending))
-_NEXT_END = PreparedStatement(
-    sa.select(
-        sa.select(sa.func.min(instance.c.due_at)).scalar_subquery(),
-        sa.select(sa.func.min(instance.c.use_look_at)).scalar_subquery(),
-    )
+_NEXT_DUE = sa.select(sa.func.min(job.c.due_at)).where(is_pending)
+_NEXT_END = sa.select(
+    sa.select(sa.func.min(instance.c.due_at)).scalar_subquery(),
+    sa.select(sa.func.min(instance.c.use_look_at)).scalar_subquery(),
 )
 
 
@@ -54,7 +51,7 @@ class HerdQueue:
     def due(self, kind: str | None = None) -> QueuedJob | None:
         """Return the next job that is due, of that kind if one is named."""
         values = {"now": self._clock.now(), "kind": kind}
-        for row in self._database._read(lambda c: _DUE.all(c, values)):
+        for row in self._database._read(lambda c: c.execute(_DUE, values).all()):
             if row.id not in self._picked:
                 return QueuedJob(row.id, row.kind, row.priority)
         return None
@@ -68,12 +65,12 @@ class HerdQueue:
 
     def next_due(self) -> datetime | None:
         """Return when the next job falls due."""
-        found: datetime | None = self._database._read(lambda c: _NEXT_DUE.scalar(c, {}))
+        found: datetime | None = self._database._read(lambda c: c.execute(_NEXT_DUE).scalar())
         return found
 
     def next_end(self) -> datetime | None:
         """Return when the next instance must be looked at, because something of it ends."""
-        (row,) = self._database._read(lambda c: _NEXT_END.all(c, {}))
+        (row,) = self._database._read(lambda c: c.execute(_NEXT_END).all())
         return min(filter(None, row), default=None)
 
     async def finish(self, it: QueuedJob, outcome: Done | Snooze) -> None:

@@ -14,7 +14,6 @@ from sqlalchemy.pool import StaticPool
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.group_commit import FileTransactions, run_batch
 from gpuherd.adapters.sql.postgres_connection import ServerHistory
-from gpuherd.adapters.sql.prepared_statements import flush
 from tests.support.sql.inline_database import empty_database
 from tests.support.sql.shared_sql_cache import share_compiled_sql
 
@@ -73,7 +72,6 @@ class MemoryDatabase(Database):
             "sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
         )
         sa.event.listen(self._write_engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
-        sa.event.listen(self._write_engine, "before_cursor_execute", lambda c, *_: flush(c))
         share_compiled_sql(self)
         self._reader = self._read_engine.connect()
         self._transactions = FileTransactions(self._write_engine)

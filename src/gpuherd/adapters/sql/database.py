@@ -28,7 +28,6 @@ from gpuherd.adapters.sql.group_commit import (
     Writer,
 )
 from gpuherd.adapters.sql.postgres_connection import PostgresGuard, ServerHistory, make_postgres_engine
-from gpuherd.adapters.sql.prepared_statements import flush
 from gpuherd.adapters.sql.sql_types import as_unavailable
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.ports.clock_port import Clock
@@ -51,10 +50,6 @@ def make_engine(
     # guard: writes begin as writes
     begin = "BEGIN IMMEDIATE" if writer else "BEGIN"
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    if writer:
-        # Whatever is asked next must find what was written before it.
-        # guard: rows that wait go in before anything else is asked
-        event.listen(engine, "before_cursor_execute", lambda connection, *_: flush(connection))
     return engine
 
 

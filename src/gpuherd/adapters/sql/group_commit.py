@@ -25,7 +25,6 @@ from gpuherd.adapters.sql.postgres_connection import (
     query_outcome,
     transaction_id_of,
 )
-from gpuherd.adapters.sql.prepared_statements import discard_pending, flush
 from gpuherd.adapters.sql.sql_types import (
     as_unavailable,
     as_work_error,
@@ -124,8 +123,6 @@ def begin(engine: Engine) -> tuple[Connection, RootTransaction]:
     """Return a connection with a transaction on it, or leave nothing behind."""
     connection = engine.connect()
     try:
-        # guard: rows of a transaction that came to nothing are forgotten
-        discard_pending(connection)
         return connection, connection.begin()
     except BaseException:
         connection.close()
@@ -174,7 +171,6 @@ def run_batch(
         with transactions.open(durable=durable) as connection:
             _take_due_jobs(connection)
             outcomes: list[WorkResult] = [(_run(connection, work), None) for work in batch]
-            _run(connection, flush)
             due = _take_due_jobs(connection)
         return outcomes, due
     except _WorkFailed as failed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -48,10 +47,6 @@ class Moment(TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
         return at(value)
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], int | None]:
-        # The database takes whole numbers as they are, so there is nothing around this to be called.
-        return at
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         return None if value is None else from_micros(value)
@@ -97,12 +92,7 @@ def ports_of(docs: list[Doc]) -> tuple[PortMapping, ...]:
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert that knows `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return insert_for(connection.dialect.name, table)
-
-
-def insert_for(dialect: str, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """Return the same where only the dialect's name is known."""
-    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 class DatabaseUnusable(GpuherdError):

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import record_change
-from gpuherd.adapters.sql.prepared_statements import PreparedInsert
 from gpuherd.adapters.sql.rental_tables import claim as table
 from gpuherd.adapters.sql.service_tables import api_key, ended_session, named_secret
 from gpuherd.adapters.sql.sql_types import dumps, insert_into
@@ -238,17 +237,6 @@ def _secret_of(row: sa.Row[tuple[object, ...]]) -> NamedSecret:
     return NamedSecret(**row._mapping)
 
 
-_INSERT = PreparedInsert(
-    lambda _: sa.insert(table),
-    "scope",
-    "key",
-    "fingerprint",
-    "instance_id",
-    "created_at",
-    "operation_id",
-)
-
-
 def find_claim(connection: sa.Connection, claim: IdempotencyClaim) -> sa.Row[Any] | None:
     """Return the row of a claim, None if nobody made it; `IdempotencyKeyReused` if it was another request."""
     query = sa.select(table).where(same_key(claim))
@@ -267,7 +255,7 @@ def claim_instance(
 ) -> None:
     """Let a claim stand for the making of an instance, or for an operation on it."""
     mine = {"instance_id": instance_id, "created_at": now, "operation_id": operation_id}
-    _INSERT.run(connection, {**_columns(claim), **mine})
+    connection.execute(sa.insert(table), {**_columns(claim), **mine})
 
 
 def _columns(claim: IdempotencyClaim) -> dict[str, str]:

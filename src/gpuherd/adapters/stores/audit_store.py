@@ -12,7 +12,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared_statements import PreparedInsert, first_row
 from gpuherd.adapters.sql.service_tables import audit, audit_anchor
 from gpuherd.domain.audit import (
     NO_HASH,
@@ -35,55 +34,27 @@ PRUNED_BY = "retention"
 
 PRUNED_AT_ONCE = 1000
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(AUDIT_LOCK))
-_LOCKED_IN = "gpuherd.audit_locked_in"
-_TAIL = "gpuherd.audit_tail"
-_LAST = "SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1"
-
-
-_INSERT = PreparedInsert(
-    lambda _: sa.insert(audit).inline(),
-    "n",
-    "at",
-    "actor",
-    "action",
-    "target",
-    "before",
-    "after",
-    "request_id",
-    "hash",
+_LAST = sa.select(audit.c.n, audit.c.hash).where(
+    audit.c.n == sa.select(sa.func.max(audit.c.n)).scalar_subquery()
 )
 
 
 def lock_audit_log(connection: sa.Connection, audit_record: AuditRecord | None) -> None:
-    """Let no other process append until this transaction ends. Call it first: who locks in one order, never
-    waits in a circle."""
-    if audit_record is None or connection.dialect.name != "postgresql":
-        return
-    transaction = connection.get_transaction()
-    if transaction is not None and connection.info.get(_LOCKED_IN) is transaction:
-        return
-    connection.execute(_LOCK)
-    # What is locked behind a savepoint is free again when that is rolled back.
-    if not connection.in_nested_transaction():
-        connection.info[_LOCKED_IN] = transaction
+    """Let no other process append until this transaction ends.
+
+    Call it before any other statement: transactions that lock in one order never wait in a circle.
+    """
+    if audit_record is not None and connection.dialect.name == "postgresql":
+        connection.execute(_LOCK)
 
 
 def append_audit_record(connection: sa.Connection, audit_record: AuditRecord) -> AuditEntry:
     """Chain a record to the entry before it, and append it."""
     lock_audit_log(connection, audit_record)
-    transaction = connection.get_transaction()
-    # One commit holds many records. Work that may roll back some of them runs in a savepoint, and reads the
-    # tail itself.
-    is_whole = transaction is not None and not connection.in_nested_transaction()
-    known = connection.info.pop(_TAIL, None)
-    if known is not None and is_whole and known[0] is transaction:
-        _, last_n, last_hash = known
-    else:
-        last_n, last_hash = first_row(connection, _LAST) or (0, NO_HASH)
+    last = connection.execute(_LAST).first()
+    last_n, last_hash = (0, NO_HASH) if last is None else (last.n, last.hash)
     entry = chained(audit_record, last_n, last_hash)
-    _INSERT.defer(connection, {**vars(audit_record), "n": entry.n, "hash": entry.hash})
-    if is_whole:
-        connection.info[_TAIL] = (transaction, entry.n, entry.hash)
+    connection.execute(sa.insert(audit), {**vars(audit_record), "n": entry.n, "hash": entry.hash})
     return entry
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database, chunks
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import (
     held_plan,
     instance,
@@ -24,16 +23,11 @@ from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.plan import HeldPlan
 
-# Asked every few seconds, so they are put together once.
-_LINE = PreparedStatement(
+_LINE = (
     sa.select(instance.c.id, instance.c.version)
     .where(instance.c.waits_since.is_not(None))
     .order_by(instance.c.waits_since, instance.c.id)
 )
-
-
-_RESTS = PreparedStatement(sa.select(offer_rest))
-_RECLAIMED = PreparedStatement(sa.select(reclaimed_place))
 _KEY = ("product_id", "region", "billing_mode")
 
 
@@ -53,12 +47,12 @@ class SqlCapacityMemory:
         known = self._known
 
         def work(connection: sa.Connection) -> tuple[dict[str, Instance], list[OfferRest]]:
-            keys = [(row.id, row.version) for row in _LINE.all(connection, {})]
+            keys = [(row.id, row.version) for row in connection.execute(_LINE)]
             changed = [it for it, version in keys if it not in known or known[it].version != version]
             fresh = {it.id: it for it in _instances(connection, changed)}
             # On PostgreSQL each statement sees its own moment: one may be gone by the second.
             line = {it: found for it, _ in keys if (found := fresh.get(it) or known.get(it)) is not None}
-            return line, [_rest_of(row) for row in _RESTS.all(connection, {})]
+            return line, [_rest_of(row) for row in connection.execute(sa.select(offer_rest))]
 
         self._known, rests = await self._database.read(work)
         return [it for it in self._known.values() if is_in_line(it)], rests
@@ -86,7 +80,7 @@ class SqlCapacityMemory:
         await self._database.write(work)
 
     async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
-        rows = await self._database.read(lambda c: _RECLAIMED.all(c, {}))
+        rows = await self._database.read(lambda c: c.execute(sa.select(reclaimed_place)).all())
         old = sa.delete(reclaimed_place).where(reclaimed_place.c.reclaimed_at < moment)
         if any(row.reclaimed_at < moment for row in rows):
             await self._database.write(lambda c: c.execute(old).rowcount)

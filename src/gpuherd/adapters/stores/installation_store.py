@@ -14,7 +14,6 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import (
     attempt,
     installation,
@@ -37,10 +36,6 @@ from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Status
 from gpuherd.domain.instance.rent_attempt import OPEN_STATES
 from gpuherd.domain.secret import Secret
 
-_VALUE = PreparedStatement(
-    sa.select(installation.c.value).where(installation.c.key == sa.bindparam("its_key"))
-)
-
 
 class SqlFlags:
     """The port `Flags`."""
@@ -49,13 +44,12 @@ class SqlFlags:
         self._database = database
 
     async def get(self, key: str) -> str | None:
-        value: str | None = await self._database.read(lambda c: _VALUE.scalar(c, {"its_key": key}))
-        return value
+        return await self._database.read(lambda c: _value(c, key))
 
     async def first(self, *keys: str) -> str | None:
         def work(connection: sa.Connection) -> str | None:
-            found = (_VALUE.scalar(connection, {"its_key": key}) for key in keys)
-            return next((str(it) for it in found if it is not None), None)
+            found = (_value(connection, key) for key in keys)
+            return next((it for it in found if it is not None), None)
 
         return await self._database.read(work)
 
@@ -100,9 +94,15 @@ class SqlFlags:
         def work(connection: sa.Connection) -> str:
             row = insert_into(connection, installation).values(key=key, value=fresh)
             connection.execute(row.on_conflict_do_nothing())
-            return str(_VALUE.scalar(connection, {"its_key": key}))
+            return str(_value(connection, key))
 
         return self._database.write_now(work)
+
+
+def _value(connection: sa.Connection, key: str) -> str | None:
+    query = sa.select(installation.c.value).where(installation.c.key == key)
+    value: str | None = connection.execute(query).scalar()
+    return value
 
 
 CLOUD_FLAG = "cloud"
@@ -174,9 +174,7 @@ def _stored(connection: sa.Connection) -> tuple[CloudIdentity, str] | None:
     # Replicas that start together do so one after the other.
     row = sa.select(installation.c.value).where(installation.c.key == "installation").with_for_update()
     connection.execute(row)
-    value = connection.execute(
-        sa.select(installation.c.value).where(installation.c.key == CLOUD_FLAG)
-    ).scalar()
+    value = _value(connection, CLOUD_FLAG)
     if value is None:
         return None
     doc = json.loads(value)
@@ -197,8 +195,7 @@ def _forget_accounts(connection: sa.Connection) -> None:
 
 
 def _is_confirmed(connection: sa.Connection, account: str, now: datetime) -> bool:
-    known = sa.select(installation.c.value).where(installation.c.key == account_flag(account))
-    if connection.execute(known).scalar() is not None:
+    if _value(connection, account_flag(account)) is not None:
         return True
     if _depends_on_account(connection):
         return False
@@ -242,16 +239,14 @@ HOME_FLAG = "home"
 
 def copied_to(database: Database) -> str | None:
     """Return where the database was copied, and when, if another one has taken its place."""
-    query = sa.select(installation.c.value).where(installation.c.key == COPIED_FLAG)
-    return database.write_now(lambda c: c.execute(query).scalar())
+    return database.write_now(lambda c: _value(c, COPIED_FLAG))
 
 
 def replace_home(database: Database, home: str) -> str | None:
     """Write down from where it is served now; return from where it was before, if that was another place."""
 
     def work(connection: sa.Connection) -> str | None:
-        query = sa.select(installation.c.value).where(installation.c.key == HOME_FLAG)
-        before = connection.execute(query).scalar()
+        before = _value(connection, HOME_FLAG)
         if before == home:
             return None
         row = insert_into(connection, installation).values(key=HOME_FLAG, value=home)

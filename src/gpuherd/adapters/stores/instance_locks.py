@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import (
     attempt,
     instance,
@@ -40,9 +39,8 @@ SHORT_LEASE_TERM = timedelta(seconds=10)
 LEASE_RENEW_S = 2.5
 
 
-# Made once: to put a statement together takes longer than to run it.
 # guard: one turn at a time
-_LEASE = PreparedStatement(
+_LEASE = (
     sa.update(instance)
     .where(
         instance.c.id == sa.bindparam("its_id"),
@@ -62,8 +60,8 @@ _LEASE = PreparedStatement(
 
 
 _OURS = (instance.c.id == sa.bindparam("its_id"), instance.c.lease_token == sa.bindparam("its_token"))
-_HELD = PreparedStatement(sa.select(instance).where(*_OURS))
-_RELEASE = PreparedStatement(sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None))
+_HELD = sa.select(instance).where(*_OURS)
+_RELEASE = sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None)
 
 
 _RENEW = (
@@ -73,11 +71,6 @@ _RENEW = (
         instance.c.lease_token.in_(sa.bindparam("tokens", expanding=True)),
     )
     .values(lease_until=sa.bindparam("until"))
-)
-
-
-_ATTEMPTS = PreparedStatement(
-    sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
 )
 
 
@@ -99,10 +92,10 @@ _TAGGED = sighting.c.tag == sa.bindparam("its_tag")
 # By whether a machine is bound, and whether an attempt is open: in each case with an index for each part, or
 # the whole table would be read at each pass.
 _OBSERVED = {
-    (True, False): PreparedStatement(sa.select(sighting).where(_BOUND)),
-    (False, False): PreparedStatement(sa.select(sighting).where(_TAGGED_UNRECORDED)),
-    (True, True): PreparedStatement(sa.select(sighting).where(sa.or_(_BOUND, _TAGGED))),
-    (False, True): PreparedStatement(sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED))),
+    (True, False): sa.select(sighting).where(_BOUND),
+    (False, False): sa.select(sighting).where(_TAGGED_UNRECORDED),
+    (True, True): sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
+    (False, True): sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
 }
 
 
@@ -166,7 +159,7 @@ class SqlInstanceLeases:
     async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
         def work(connection: sa.Connection) -> LeasedInstance:
             ours = {"its_id": leased.instance.id, "its_token": leased.token}
-            row = _HELD.first(connection, ours)
+            row = connection.execute(_HELD, ours).first()
             if row is None:
                 raise StaleWrite(f"the turn of instance {leased.instance.id} was lost")
             return _look(connection, row, leased.token)
@@ -178,7 +171,7 @@ class SqlInstanceLeases:
             return
         ours = {"its_id": leased.instance.id, "its_token": leased.token}
         try:
-            await self._database.write(lambda c: _RELEASE.count(c, ours))
+            await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)
         except StoreUnavailable:
             # Nobody should have to wait for the end of the lease when the disk has room again.
             self._unreleased[leased.instance.id] = leased.token
@@ -214,7 +207,7 @@ def _acquire(
     left: str | None,
 ) -> LeasedInstance | None:
     lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": until}
-    row = _LEASE.first(connection, lease)
+    row = connection.execute(_LEASE, lease).first()
     if row is None:
         if connection.execute(sa.select(instance.c.id).where(instance.c.id == instance_id)).first() is None:
             raise NotFound(f"there is no instance {instance_id!r}", code="INSTANCE_NOT_FOUND")
@@ -255,11 +248,12 @@ def _observations(
     if open_tag is not None:
         whose["its_tag"] = open_tag
     seen = _OBSERVED[row.cloud_id is not None, open_tag is not None]
-    return tuple(map(sighting_of, seen.all(connection, whose)))
+    return tuple(map(sighting_of, connection.execute(seen, whose)))
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
-    return tuple(map(attempt_of, _ATTEMPTS.all(connection, {"its_id": instance_id})))
+    query = sa.select(attempt).where(attempt.c.instance_id == instance_id).order_by(attempt.c.n)
+    return tuple(map(attempt_of, connection.execute(query)))
 
 
 def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datetime | None:

@@ -14,7 +14,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.listen_notify import record_change
-from gpuherd.adapters.sql.prepared_statements import PreparedInsert, PreparedStatement
 from gpuherd.adapters.sql.rental_tables import (
     attempt,
     event,
@@ -23,7 +22,7 @@ from gpuherd.adapters.sql.rental_tables import (
     operation,
 )
 from gpuherd.adapters.sql.service_tables import delivery
-from gpuherd.adapters.sql.sql_types import dumps, insert_for, insert_into
+from gpuherd.adapters.sql.sql_types import dumps, insert_into
 from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.audit_store import append_audit_record, lock_audit_log
 from gpuherd.adapters.stores.budget_store import check_budgets
@@ -71,51 +70,6 @@ _GPUS = sa.func.coalesce(sa.func.sum(instance.c.gpus), 0)
 _USD = sa.func.coalesce(sa.func.sum(instance.c.micro_usd), 0)
 
 
-_INSTANCE_COLUMNS = (
-    "id",
-    "name",
-    "status",
-    "goal",
-    "settled",
-    "cloud_id",
-    "product_name",
-    "created_at",
-    "ready_at",
-    "owner",
-    "gpus",
-    "micro_usd",
-    "due_at",
-    "use_look_at",
-    "lease_ends_at",
-    "lease_s",
-    "waits_since",
-    "lineage",
-    "link",
-    "rented_product",
-    "version",
-    "doc",
-)
-
-
-_INSERT_INSTANCE = PreparedInsert(lambda _: sa.insert(instance).inline(), *_INSTANCE_COLUMNS)
-
-
-_INSERT_EVENT = PreparedInsert(
-    # Nobody asks for its number, so the database need not tell it.
-    lambda _: sa.insert(event).inline(),
-    "instance_id",
-    "sequence",
-    "type",
-    "at",
-    "doc",
-    "cause",
-)
-
-
-_INSERT_LABELS = sa.insert(instance_label)
-
-
-# Made once: to put a statement together takes longer than to run it.
 # guard: version in a save
 _THIS_VERSION = sa.update(instance).where(
     instance.c.id == sa.bindparam("its_id"),
@@ -128,24 +82,9 @@ _UNDER_LEASE = _THIS_VERSION.where(instance.c.lease_token == sa.bindparam("its_t
 
 
 _AND_RELEASE = _UNDER_LEASE.values(lease_token=None, lease_until=None)
-_UPDATE = PreparedStatement(_THIS_VERSION, *_INSTANCE_COLUMNS)
-_UPDATE_UNDER_LEASE = PreparedStatement(_UNDER_LEASE, *_INSTANCE_COLUMNS)
-_UPDATE_AND_RELEASE = PreparedStatement(_AND_RELEASE, *_INSTANCE_COLUMNS)
-
-
-_UPDATE_ATTEMPT = PreparedStatement(
-    sa.update(attempt).where(
-        attempt.c.instance_id == sa.bindparam("its_id"),
-        attempt.c.n == sa.bindparam("its_n"),
-    ),
-    *(it.name for it in attempt.columns),
-)
-
-
-_INSERT_ATTEMPT = PreparedInsert(
-    # Whichever of its indexes says no, nothing is inserted, and nothing comes back.
-    lambda name: insert_for(name, attempt).on_conflict_do_nothing().returning(attempt.c.n),
-    *(it.name for it in attempt.columns),
+_UPDATE_ATTEMPT = sa.update(attempt).where(
+    attempt.c.instance_id == sa.bindparam("its_id"),
+    attempt.c.n == sa.bindparam("its_n"),
 )
 
 
@@ -156,12 +95,6 @@ _PRUNE_REJECTED = sa.delete(attempt).where(
 )
 
 
-_INSERT_DELIVERY = PreparedInsert(
-    lambda _: sa.insert(delivery).inline(),
-    *(it.name for it in delivery.columns),
-)
-
-
 def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
     """Remember a new instance."""
     new = change.instance
@@ -169,10 +102,10 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
     check_limits(connection, change)
     # guard: budgets judge in the transaction that accepts
     check_budgets(connection, change, now)
-    _INSERT_INSTANCE.defer(connection, {**instance_row(new), "version": new.version})
+    connection.execute(sa.insert(instance), {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
-        connection.execute(_INSERT_LABELS, rows)
+        connection.execute(sa.insert(instance_label), rows)
     _write_rest(connection, change, now)
     job_store.insert_jobs(connection, change.jobs, now)
 
@@ -192,10 +125,10 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     version = it.version + 1
     values = {**instance_row(it), "version": version, "its_id": it.id, "its_version": it.version}
     if token is None:
-        written = _UPDATE.count(connection, values)
+        written = connection.execute(_THIS_VERSION, values).rowcount
     else:
-        update = _UPDATE_AND_RELEASE if change.releases_lease else _UPDATE_UNDER_LEASE
-        written = update.count(connection, {**values, "its_token": token})
+        update = _AND_RELEASE if change.releases_lease else _UNDER_LEASE
+        written = connection.execute(update, {**values, "its_token": token}).rowcount
     if written != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
     for other in change.also:
@@ -242,7 +175,8 @@ def let_go(connection: sa.Connection, holder: Instance) -> None:
     """Take the id of its machine from an instance, which keeps it only in its story."""
     story = replace(holder, cloud_id=None, former_cloud_id=holder.cloud_id)
     values = {**instance_row(story), "version": holder.version + 1}
-    if _UPDATE.count(connection, {**values, "its_id": holder.id, "its_version": holder.version}) != 1:
+    version = {"its_id": holder.id, "its_version": holder.version}
+    if connection.execute(_THIS_VERSION, {**values, **version}).rowcount != 1:
         raise StaleWrite(f"instance {holder.id} has changed since it was read")
     record_change(connection, holder.id)
 
@@ -261,11 +195,11 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
         append_audit_record(connection, change.audit_record)
     if change.attempt is not None:
         _write_attempt(connection, change.attempt)
-    for it in change.events:
-        _INSERT_EVENT.defer(connection, event_row(it))
-    for told in change.deliveries:
+    if change.events:
+        connection.execute(sa.insert(event), [event_row(it) for it in change.events])
+    if change.deliveries:
         # guard: webhooks in the transaction of what they tell
-        _INSERT_DELIVERY.defer(connection, delivery_row(told))
+        connection.execute(sa.insert(delivery), [delivery_row(it) for it in change.deliveries])
     for moved in change.operations:
         _write_operation(connection, change.instance.id, moved)
     if change.finished_job is not None:
@@ -291,12 +225,14 @@ def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
 
 
 def _add_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
-    return _INSERT_ATTEMPT.run(connection, row) is not None
+    # When either of its indexes refuses the row, nothing is inserted and nothing comes back.
+    insert = insert_into(connection, attempt).on_conflict_do_nothing().returning(attempt.c.n)
+    return connection.execute(insert, row).first() is not None
 
 
 def _change_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
     known = {**row, "its_id": it.instance_id, "its_n": it.n}
-    return _UPDATE_ATTEMPT.count(connection, known) == 1
+    return connection.execute(_UPDATE_ATTEMPT, known).rowcount == 1
 
 
 def _write_operation(connection: sa.Connection, instance_id: str, it: Operation) -> None:

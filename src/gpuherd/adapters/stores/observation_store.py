@@ -21,7 +21,6 @@ import sqlalchemy as sa
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.database import Database, chunks
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import (
     attempt,
     instance,
@@ -150,56 +149,17 @@ LIST_RETENTION = timedelta(days=1)
 IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
 
 
-def _is_one_of(column: sa.Column[str], words: Sequence[str]) -> sa.ColumnElement[bool]:
-    """Compare with words that are part of the statement: a prepared one has as many values at each run."""
-    return column.in_([sa.literal_column(f"'{it}'") for it in words])
-
-
-# The observer asks these at every tick or list, so they are put together once.
 _IN_DOUBT = sa.exists().where(
-    attempt.c.instance_id == instance.c.id, _is_one_of(attempt.c.state, [it.value for it in OPEN_STATES])
+    attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
 )
 
 
-_ANY_UNSETTLED = PreparedStatement(
-    sa.select(instance.c.id)
-    .where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), _IN_DOUBT))
-    .limit(sa.bindparam("limit", 1, sa.Integer))
+_ANY_UNSETTLED = (
+    sa.select(instance.c.id).where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), _IN_DOUBT)).limit(1)
 )
 
 
-_WITNESSES = PreparedStatement(
-    sa.select(instance.c.cloud_id)
-    .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
-    .where(
-        _is_one_of(instance.c.status, IN_USE),
-        sighting.c.first_seen_at <= sa.bindparam("older_than"),
-        sighting.c.missing_since.is_(None),
-    )
-    .limit(sa.bindparam("limit", type_=sa.Integer))
-)
-
-
-_LATEST_FIRST = (
-    sa.select(list_record).order_by(list_record.c.id.desc()).limit(sa.bindparam("limit", 1, sa.Integer))
-)
-
-
-_LAST_LIST = PreparedStatement(_LATEST_FIRST)
-
-
-_LAST_BELIEVABLE_LIST = PreparedStatement(
-    _LATEST_FIRST.where(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
-)
-
-
-_LAST_VOUCHED_LIST = PreparedStatement(
-    _LATEST_FIRST.where(list_record.c.complete, list_record.c.witness == Witness.SEEN.value)
-)
-
-
-_NEW_LIST = sa.insert(list_record)
-_OLD_LISTS = sa.delete(list_record).where(list_record.c.started_at < sa.bindparam("before"))
+_LAST_LIST = sa.select(list_record).order_by(list_record.c.id.desc()).limit(1)
 
 
 class SqlObservations:
@@ -220,8 +180,17 @@ class SqlObservations:
         return await self._database.read(work)
 
     async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
-        values = {"older_than": older_than, "limit": limit}
-        return await self._database.read(lambda c: [row.cloud_id for row in _WITNESSES.all(c, values)])
+        query = (
+            sa.select(instance.c.cloud_id)
+            .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
+            .where(
+                instance.c.status.in_(IN_USE),
+                sighting.c.first_seen_at <= older_than,
+                sighting.c.missing_since.is_(None),
+            )
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: c.execute(query).scalars().all())
 
     async def record(
         self,
@@ -247,16 +216,16 @@ class SqlObservations:
         return await self._database.read(read_unmetered)
 
     async def any_unsettled(self) -> bool:
-        return await self._database.read(lambda c: _ANY_UNSETTLED.first(c, {}) is not None)
+        return await self._database.read(lambda c: c.execute(_ANY_UNSETTLED).first() is not None)
 
     async def last_list(self) -> ListRecord | None:
-        return await self._latest(_LAST_LIST)
+        return await self._latest()
 
     async def last_believable_list(self) -> ListRecord | None:
-        return await self._latest(_LAST_BELIEVABLE_LIST)
+        return await self._latest(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
 
     async def last_vouched_list(self) -> ListRecord | None:
-        return await self._latest(_LAST_VOUCHED_LIST)
+        return await self._latest(list_record.c.complete, list_record.c.witness == Witness.SEEN.value)
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
         ids = [it.cloud_id for it in machines]
@@ -292,9 +261,9 @@ class SqlObservations:
 
         return await self._database.read(work)
 
-    async def _latest(self, query: PreparedStatement) -> ListRecord | None:
+    async def _latest(self, *where: sa.ColumnElement[bool]) -> ListRecord | None:
         def work(connection: sa.Connection) -> ListRecord | None:
-            row = query.first(connection, {})
+            row = connection.execute(_LAST_LIST.where(*where)).first()
             return None if row is None else list_record_of(row)
 
         return await self._database.read(work)
@@ -303,16 +272,10 @@ class SqlObservations:
         return await self._database.read(partial(read_lists_since, since=moment))
 
 
-_LISTS = (
-    sa.select(list_record)
-    .where(list_record.c.started_at > sa.bindparam("since", type_=list_record.c.started_at.type))
-    .order_by(list_record.c.started_at)
-)
-
-
 def read_lists_since(connection: sa.Connection, since: datetime) -> tuple[ListRecord, ...]:
     """Return the lists that were begun after a moment, oldest first."""
-    return tuple(map(list_record_of, connection.execute(_LISTS, {"since": since})))
+    query = sa.select(list_record).where(list_record.c.started_at > since).order_by(list_record.c.started_at)
+    return tuple(map(list_record_of, connection.execute(query)))
 
 
 def _record(
@@ -321,8 +284,9 @@ def _record(
     changed: Sequence[ObservedMachine],
     forgotten: Sequence[str],
 ) -> tuple[Instance, ...]:
-    connection.execute(_NEW_LIST, list_record_row(record))
-    connection.execute(_OLD_LISTS, {"before": record.started_at - LIST_RETENTION})
+    connection.execute(sa.insert(list_record), list_record_row(record))
+    old = list_record.c.started_at < record.started_at - LIST_RETENTION
+    connection.execute(sa.delete(list_record).where(old))
     cloud_ids = [it.machine.cloud_id for it in changed]
     for ids in chunks([*forgotten, *cloud_ids]):
         connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(ids)))

@@ -9,7 +9,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.rental_tables import instance
 from gpuherd.adapters.sql.service_tables import delivery
 from gpuherd.adapters.sql.service_tables import webhook_endpoint as table
@@ -43,11 +42,7 @@ _ALONG = (
 )
 
 
-# Made once: to put a statement together takes longer than to run it.
 _THIS = sa.select(delivery).where(delivery.c.id == sa.bindparam("its_id"))
-
-
-_BY_ID = PreparedStatement(_THIS)
 
 
 # What the receiver has answered to the latest event of this instance that was settled.
@@ -73,16 +68,14 @@ _EARLIER = (
 _INSTANCE_OWNER = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
 
 
-_QUEUED = PreparedStatement(
-    _THIS.add_columns(
-        _LAST_ANSWER.label("last_answer"),
-        _EARLIER.label("earlier_id"),
-        _INSTANCE_OWNER.label("instance_owner"),
-    )
+_QUEUED = _THIS.add_columns(
+    _LAST_ANSWER.label("last_answer"),
+    _EARLIER.label("earlier_id"),
+    _INSTANCE_OWNER.label("instance_owner"),
 )
 
 
-_NEXT = PreparedStatement(
+_NEXT = (
     sa.select(_other)
     .where(
         delivery.c.id == sa.bindparam("its_id"),
@@ -106,13 +99,6 @@ _WAITING_WITH = (
     )
     .order_by(_other.c.id)
     .limit(sa.bindparam("most"))
-)
-
-
-# guard: the bytes of a webhook never change
-_WRITE = PreparedStatement(
-    sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id")),
-    *(it.name for it in delivery.columns if it.name not in ("id", "body", "owner")),
 )
 
 
@@ -145,18 +131,20 @@ class SqlOutbox:
 
 def write_delivery(connection: sa.Connection, it: Delivery) -> None:
     """Write down how a delivery stands; its bytes never change."""
-    _WRITE.count(connection, {"its_id": it.id, **delivery_row(it)})
+    # guard: the bytes of a webhook never change
+    row = {name: value for name, value in delivery_row(it).items() if name not in ("id", "body", "owner")}
+    connection.execute(sa.update(delivery).where(delivery.c.id == it.id), row)
 
 
 def _get(connection: sa.Connection, delivery_id: str) -> Delivery:
-    row = _BY_ID.first(connection, {"its_id": delivery_id})
+    row = connection.execute(_THIS, {"its_id": delivery_id}).first()
     if row is None:
         raise _not_found(delivery_id)
     return delivery_of(row)
 
 
 def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
-    row = _QUEUED.first(connection, {"its_id": delivery_id})
+    row = connection.execute(_QUEUED, {"its_id": delivery_id}).first()
     if row is None:
         raise _not_found(delivery_id)
     values = row._asdict()
@@ -193,7 +181,7 @@ def _next_to_wake(connection: sa.Connection, update: DeliveryUpdate, now: dateti
     if update.wakes_next is WakesNext.NEVER:
         return None
     # Asked in this transaction: one that was not there when the try began may be waiting for it by now.
-    row = _NEXT.first(connection, {"its_id": update.delivery.id})
+    row = connection.execute(_NEXT, {"its_id": update.delivery.id}).first()
     following = None if row is None else delivery_of(row)
     if following is None or (update.wakes_next is WakesNext.IF_DUE and following.is_early(now)):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.database import READERS, Database
 from gpuherd.adapters.sql.group_commit import BATCH_MAX, note_due_job
 from gpuherd.domain.errors import Conflict, StoreUnavailable
 from gpuherd.domain.job import Priority
@@ -253,3 +253,33 @@ async def test_a_blocking_caller_gets_its_result_or_its_error(database: Database
     with pytest.raises(ZeroDivisionError):
         database.write_now(raising(ZeroDivisionError()))
     assert await texts(database) == ["now"]
+
+
+async def test_a_reader_sees_one_moment_on_sqlite(sqlite: Database, database: Database) -> None:
+    if database is not sqlite:
+        pytest.skip("on PostgreSQL each statement of a reader sees its own moment")
+
+    def look_twice(connection: sa.Connection) -> list[int]:
+        query = sa.select(sa.func.count()).select_from(note)
+        before = connection.execute(query).scalar_one()
+        database.write_now(writing("later"))
+        return [before, connection.execute(query).scalar_one()]
+
+    assert await database.read(look_twice) == [0, 0]
+
+
+@pytest.mark.postgres
+async def test_when_one_reader_is_lost_all_are_made_anew(postgres: Database, database: Database) -> None:
+    if database is not postgres:
+        pytest.skip("a SQLite file has no server that could go away")
+    together = threading.Barrier(READERS)
+
+    def look(connection: sa.Connection) -> int:
+        together.wait(10)
+        return connection.execute(sa.select(sa.func.count()).select_from(note)).scalar_one()
+
+    assert await asyncio.gather(*(database.read(look) for _ in range(READERS))) == [0] * READERS
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
+    database.write_now(lambda c: c.exec_driver_sql(others + "pid <> pg_backend_pid()").all())
+    # One lost connection is forgiven, a second one would be refused.
+    assert await texts(database) == []
