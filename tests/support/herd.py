@@ -73,6 +73,7 @@ from gpuherd.usecases.access.manage_secrets import (
     remove_secret,
     rotate_secrets,
 )
+from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.manage_webhooks import (
     create_endpoint,
@@ -98,8 +99,9 @@ from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_
 from gpuherd.usecases.instances.check_launch import RegionRules
 from gpuherd.usecases.instances.explain_instance import explain_instance
 from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
-from gpuherd.usecases.instances.launch_instance import LaunchRequest
+from gpuherd.usecases.instances.launch_instance import LaunchRequest, launch_instance
 from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
+from gpuherd.usecases.instances.plan_launch import plan_launch
 from gpuherd.usecases.instances.read_instance import (
     find_delivery,
     find_instance,
@@ -403,7 +405,7 @@ class Herd:
 
     def _name_orders(self, parts: Parts) -> None:
         plane, services = parts.plane, parts.services
-        self.launch_request = plane.launch_instance
+        self.launch_request = partial(launch_instance, services)
         self.extend, self.remove_lease = partial(set_lease, services), partial(remove_lease, services)
         self.heartbeat, self.adopt = partial(note_use, services), plane.orphans.adopt
         self.execute_order = plane.orphans.order.execute_order
@@ -470,10 +472,13 @@ class Herd:
         )
         self.reconcile_yesterday = partial(reconcile_yesterday, plane.services)
 
-    async def plan(self, request: LaunchRequest, *, timeout_s: float = 30.0, **parts: Any) -> Plan:
-        """Plan a launch; `parts` take the place of its own."""
-        parts.setdefault("catalogue", self.catalogue)
-        return await replace(self.plane.plan_launch, timeout_s=timeout_s, **parts)(request)
+    async def plan(
+        self, request: LaunchRequest, *, timeout_s: float = 30.0, catalogue: CatalogueCache | None = None
+    ) -> Plan:
+        """Plan a launch, with another catalogue if there is one."""
+        rules = replace(self.services.rules, request_timeout_s=timeout_s)
+        browsed = catalogue or self.services.catalogue
+        return await plan_launch(replace(self.services, rules=rules, browsed_catalogue=browsed), request)
 
     async def order(self, what: str, cloud_id: str, **options: Any) -> Orphan:
         """Stop or delete a machine that no instance has."""

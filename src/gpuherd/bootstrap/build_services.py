@@ -12,7 +12,6 @@ from gpuherd.bootstrap.build_use_cases import (
     build_alarm,
     build_health,
     build_health_round,
-    build_instances,
     build_metric_sources,
     build_observer,
     build_orphans,
@@ -197,7 +196,6 @@ def _traced(outside: Outside) -> Outside:
 
 def _plane(outside: Outside, services: Services) -> Plane:
     stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
-    instances = build_instances(services)
     caches = (
         *services.instance_cache.caches,
         *services.comprehensive_cache.caches,
@@ -208,10 +206,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
     )
     return Plane(
         services=services,
-        judge_values=instances.judge,
-        launch_instance=instances.launch,
-        plan_launch=instances.plan,
-        plans=instances.plans,
         sync_cloud=SyncCloud(services.observer, services.comprehensive_cache.forget),
         manage_caches=ManageCaches(caches, stores.instances),
         read_jobs=ReadJobs(stores.jobs),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,7 +12,6 @@ from gpuherd.adapters.prometheus_metrics import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.entrypoints.use_case_access import (
     OrphanServices,
-    PlanServices,
 )
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.cloud.collect_orphans import (
@@ -34,12 +32,8 @@ from gpuherd.usecases.cloud.handle_orphan import (
     ListOrphans,
     OrderOrphan,
 )
-from gpuherd.usecases.cloud.manage_volumes import pin_region
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.instances.check_launch import EndRules, JudgeValues
-from gpuherd.usecases.instances.launch_instance import LaunchInstance
-from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
 from gpuherd.usecases.instances.replace_instance import NoticeLengths
 from gpuherd.usecases.money.judge_budgets import read_budget_ratios
 from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff
@@ -128,68 +122,6 @@ def build_watch_use(services: Services, up_since: datetime) -> WatchUse:
         event_recorder=services.event_recorder,
         job_factory=services.job_factory,
         clock=clock,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class InstanceParts:
-    """The use cases of instances that are built from more than a store."""
-
-    judge: JudgeValues
-    launch: LaunchInstance
-    plan: PlanLaunch
-    plans: PlanServices
-
-
-def build_instances(services: Services) -> InstanceParts:
-    """Return what people ask of instances."""
-    stores, clock = services.stores, services.clock
-    instances, catalogue = stores.instances, services.browsed_catalogue
-    pin = partial(pin_region, services)
-    ends = EndRules(
-        services.rules.default_lease, services.rules.delete_stopped_after, services.rules.lease_warning
-    )
-    judge = JudgeValues(catalogue, ends, clock, services.rules.lookup_budget_s)
-    return InstanceParts(
-        judge=judge,
-        launch=LaunchInstance(
-            instances=instances,
-            catalogue=catalogue,
-            environments=services.environments,
-            pin_region=pin,
-            event_recorder=services.event_recorder,
-            job_factory=services.job_factory,
-            rules=services.rules.regions,
-            clock=clock,
-            ids=services.ids,
-            max_wait=services.rules.instance_max_wait,
-            judge=judge,
-            budgets=services.budget_cache,
-            budget_rules=services.rules.budget_rules,
-            line=services.capacity_line,
-            max_replacements=services.rules.max_replacements,
-            lookup_budget_s=services.rules.lookup_budget_s,
-            tracer=services.tracer,
-        ),
-        plan=PlanLaunch(
-            instances=instances,
-            catalogue=catalogue,
-            environments=services.environments,
-            pin_region=pin,
-            flags=stores.flags,
-            rules=services.rules.regions,
-            timeout_s=services.rules.request_timeout_s,
-            judge=judge,
-            budgets=stores.budgets,
-            budget_cache=services.budget_cache,
-            budget_rules=services.rules.budget_rules,
-            clock=clock,
-            line=services.capacity_line,
-        ),
-        plans=PlanServices(
-            HoldPlan(stores.held_plans, services.sealer, clock, services.ids),
-            FindHeldPlan(stores.held_plans, services.sealer),
-        ),
     )
 
 

@@ -35,7 +35,7 @@ from gpuherd.entrypoints.use_case_access import Plane, current_request
 from gpuherd.usecases.access.audit_requests import TooManyRepeats
 from gpuherd.usecases.events.manage_webhooks import TooManyTests, TooManyTestsOfKey
 from gpuherd.usecases.events.stream_events import TooManyStreams, TooManyStreamsOfKey
-from gpuherd.usecases.instances.check_launch import AskedValues
+from gpuherd.usecases.instances.check_launch import AskedValues, judge_values
 from gpuherd.usecases.instances.launch_spec_from_body import lease_of
 
 
@@ -256,7 +256,7 @@ async def parsed(model: type[M], said: Mapping[str, Any], plane: Plane, caller: 
     try:
         return validate_body(model, said, plane.targets)
     except InvalidRequest as refused:
-        judged = await plane.judge_values(_well_formed(said, refused.problems), caller.limits)
+        judged = await judge_values(plane.services, _well_formed(said, refused.problems), caller.limits)
         raise InvalidRequest([*refused.problems, *judged]) from None
 
 

@@ -28,9 +28,6 @@ from gpuherd.usecases.cloud.handle_orphan import (
 )
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.instances.check_launch import JudgeValues
-from gpuherd.usecases.instances.launch_instance import LaunchInstance
-from gpuherd.usecases.instances.plan_launch import FindHeldPlan, HoldPlan, PlanLaunch
 from gpuherd.usecases.service.prune_records import ManageCaches
 from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
@@ -50,14 +47,6 @@ class OrphanServices:
 
 
 @dataclass(frozen=True)
-class PlanServices:
-    """What the outside may ask about plans that are held."""
-
-    hold: HoldPlan
-    find: FindHeldPlan
-
-
-@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -71,10 +60,6 @@ class Plane:
     """What the outside may use of the inside."""
 
     services: Services
-    judge_values: JudgeValues
-    launch_instance: LaunchInstance
-    plan_launch: PlanLaunch
-    plans: PlanServices
     sync_cloud: SyncCloud
     manage_caches: ManageCaches
     read_jobs: ReadJobs

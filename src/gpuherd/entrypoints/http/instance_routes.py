@@ -67,8 +67,10 @@ from gpuherd.usecases.instances.change_goal import (
 from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_lease
 from gpuherd.usecases.instances.explain_instance import explain_instance
 from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
+from gpuherd.usecases.instances.launch_instance import find_launched, launch_instance
 from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
 from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
+from gpuherd.usecases.instances.plan_launch import find_held_plan, hold_plan, plan_launch
 from gpuherd.usecases.instances.read_instance import (
     WAIT_MAX_S,
     find_instance,
@@ -114,7 +116,7 @@ async def launch(request: Request) -> Response:
         plan = await _held_plan(plane, validate_body(RentPlanBody, body).plan_id, caller)
         body = json.loads(plan.body)
     wanted = await parsed(LaunchBody, body, plane, caller)
-    launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller, plan=plan))
+    launched = await launch_instance(plane.services, wanted.to_request(claim=claim, caller=caller, plan=plan))
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
         headers[REPLAYED_HEADER] = "true"
@@ -124,7 +126,7 @@ async def launch(request: Request) -> Response:
 async def _held_plan(plane: Plane, plan_id: str, caller: Caller) -> HeldPlan:
     """Return the plan that a body names; one that is not there is a wrong value, as in other fields."""
     try:
-        return await plane.plans.find(plan_id, caller)
+        return await find_held_plan(plane.services, plan_id, caller)
     except NotFound as missing:
         problem = FieldProblem("planId", "INVALID_PLAN_ID", f"planId: {missing.message}")
         raise InvalidRequest([problem]) from missing
@@ -365,9 +367,9 @@ async def plan(request: Request) -> Response:
     body = await parsed(PlanBody, said, plane, caller)
     if body.hold:
         require_scope(request, Scope.WRITE)
-    planned = await plane.plan_launch(body.to_request(caller=caller))
+    planned = await plan_launch(plane.services, body.to_request(caller=caller))
     wish = {name: it for name, it in said.items() if name != "hold"}
-    held = await plane.plans.hold(planned, wish, caller) if body.hold else None
+    held = await hold_plan(plane.services, planned, wish, caller) if body.hold else None
     return json_reply(describe_plan(planned, held))
 
 
@@ -375,9 +377,9 @@ async def plan(request: Request) -> Response:
 async def show_plans(plan_id: str, request: Request) -> Response:
     """Return a plan that is held, for the key that planned it, with what was rented by it."""
     plane, caller = plane_of(request), caller_of(request)
-    held = await plane.plans.find(plan_id, caller)
+    held = await find_held_plan(plane.services, plan_id, caller)
     wanted = validate_body(LaunchBody, json.loads(held.body), plane.targets).to_request(
         caller=caller, plan=held
     )
-    made = await plane.launch_instance.made_of(wanted)
+    made = await find_launched(plane.services, wanted)
     return json_reply(describe_held_plan(held, wanted.name, wanted.wish, wanted.terms.lease, made))

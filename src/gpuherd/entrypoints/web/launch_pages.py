@@ -37,6 +37,8 @@ from gpuherd.entrypoints.web.page_rendering import Routes, done, page
 from gpuherd.usecases.access.audit_requests import claim_request
 from gpuherd.usecases.access.manage_secrets import read_secrets
 from gpuherd.usecases.cloud.manage_volumes import list_volumes
+from gpuherd.usecases.instances.launch_instance import launch_instance
+from gpuherd.usecases.instances.plan_launch import plan_launch
 from gpuherd.usecases.views.service_view import describe_registry_auths
 
 TEXT_FIELDS = (
@@ -207,7 +209,7 @@ async def rent(request: Request) -> Response:
         body = launch_body_of(filled)
         claim = claim_request(plane.services, caller.key_id, form_key(form), "form", body=body)
         wanted = await parsed(LaunchBody, body, plane, caller)
-        launched = await plane.launch_instance(wanted.to_request(claim=claim, caller=caller))
+        launched = await launch_instance(plane.services, wanted.to_request(claim=claim, caller=caller))
     except InvalidRequest as error:
         return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
     except GpuherdError as error:
@@ -224,7 +226,7 @@ async def plan(request: Request) -> Response:
         return page(request, "plan.html", plan=None, refusal="")
     try:
         wanted = await parsed(PlanBody, launch_body_of(filled), plane, caller)
-        made = await plane.plan_launch(wanted.to_request(caller=caller))
+        made = await plan_launch(plane.services, wanted.to_request(caller=caller))
     except InvalidRequest as error:
         wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
         return page(request, "plan.html", plan=None, refusal=wrong)

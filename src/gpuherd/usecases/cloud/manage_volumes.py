@@ -10,7 +10,7 @@ not send the create again before the volume could no longer appear.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,7 +44,6 @@ INTENT = "volume_intent:"
 SEND_WITHIN_S = 10.0
 # Nothing is rented while the region of its volumes is unknown: elsewhere the volumes would be missing.
 LOOKUP_BUDGET_S = 5.0
-PinRegion = Callable[[Sequence[VolumeMount], Sequence[str], Sequence[Region] | None], Awaitable[str]]
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ async def test_a_launch_answers_like_the_route(
 
 
 async def test_a_launch_that_breaks_is_answered_too(api: httpx.AsyncClient, herd: Herd) -> None:
-    herd.launch_request.instances.add = None  # type: ignore[assignment, method-assign]
+    herd.services.stores.instances.add = None  # type: ignore[assignment, method-assign]
     reply = await api.post("/api/instances", json=GOOD)
     assert (reply.status_code, reply.json()["code"]) == (500, "INTERNAL_ERROR")
     assert reply.headers["content-type"] == "application/problem+json"

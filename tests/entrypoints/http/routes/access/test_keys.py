@@ -200,10 +200,7 @@ async def test_what_was_counted_is_all_that_it_may_cost(
 async def test_a_price_that_nobody_knows_is_refused_where_there_is_a_limit(
     api: httpx.AsyncClient, plane: Plane, herd: Herd
 ) -> None:
-    async def unknown(wish: Any) -> tuple[None, None, None]:
-        return None, None, None
-
-    object.__setattr__(herd.launch_request, "_known", unknown)
+    herd.world.faults.add(Fault(FaultKind.OUTAGE))
     made = await make_key(plane, max_hourly_usd=Decimal(2))
     refused = await api.post("/api/instances", json=GOOD, headers=bearer(made))
     assert refused.status_code == 503
