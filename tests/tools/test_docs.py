@@ -69,14 +69,6 @@ def dead_links(page: Path) -> list[str]:
     return dead
 
 
-def test_every_module_of_the_glossary_exists() -> None:
-    rows = [it for it in text(Path("docs/glossary.md")).splitlines() if it.startswith("| ")]
-    modules = [re.findall(r"`([\w/]+\.py)`", row.rsplit("|", 2)[1]) for row in rows]
-    named = [it for found in modules for it in found]
-    assert len(named) > 40
-    assert [it for it in named if not (SOURCE / it).is_file()] == []
-
-
 def test_every_table_is_explained() -> None:
     explained = set(re.findall(r"`(\w+)`", text(Path("docs/architecture.md")).rpartition("| table |")[2]))
     assert sorted(set(metadata.tables) - explained) == []
