@@ -577,7 +577,6 @@ class Herd:
         sql_leases = SqlInstanceLeases(database, clock, self.ids, changed)
         sql_leases.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)
-        self.history.subscribe(instances.forget)
         events = SqlEventLog(database, clock, changed)
         return Stores(
             installation=self._installation(flags),

@@ -118,8 +118,7 @@ async def open_stores(
     membership = join_replicas(database, role, clock, ids)
     history = await _follow_history(database, flags, clock)
     capacity = SqlCapacityMemory(database)
-    history.subscribe(capacity.drop_known)
-    for forget in (hub.everything_changed, instances.forget, events.forget, membership.forget):
+    for forget in (hub.everything_changed, events.forget, membership.forget):
         history.subscribe(forget)
     if is_sole_process:
         # We hold the lock, so nobody can be in the middle of a pass.

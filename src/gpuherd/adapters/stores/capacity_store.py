@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database, chunks
+from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.rental_tables import (
     held_plan,
     instance,
@@ -23,11 +23,6 @@ from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.plan import HeldPlan
 
-_LINE = (
-    sa.select(instance.c.id, instance.c.version)
-    .where(instance.c.waits_since.is_not(None))
-    .order_by(instance.c.waits_since, instance.c.id)
-)
 _KEY = ("product_id", "region", "billing_mode")
 
 
@@ -36,26 +31,20 @@ class SqlCapacityMemory:
 
     def __init__(self, database: Database):
         self._database = database
-        # Who was in line at the last look: an unchanged one need not be read and understood again.
-        self._known: Mapping[str, Instance] = {}
-
-    def drop_known(self) -> None:
-        """Drop what is kept: versions may be given out a second time."""
-        self._known = {}
 
     async def load(self) -> tuple[Sequence[Instance], Sequence[OfferRest]]:
-        known = self._known
+        line = (
+            sa.select(instance)
+            .where(instance.c.waits_since.is_not(None))
+            .order_by(instance.c.waits_since, instance.c.id)
+        )
 
-        def work(connection: sa.Connection) -> tuple[dict[str, Instance], list[OfferRest]]:
-            keys = [(row.id, row.version) for row in connection.execute(_LINE)]
-            changed = [it for it, version in keys if it not in known or known[it].version != version]
-            fresh = {it.id: it for it in _instances(connection, changed)}
-            # On PostgreSQL each statement sees its own moment: one may be gone by the second.
-            line = {it: found for it, _ in keys if (found := fresh.get(it) or known.get(it)) is not None}
-            return line, [_rest_of(row) for row in connection.execute(sa.select(offer_rest))]
+        def work(connection: sa.Connection) -> tuple[list[Instance], list[OfferRest]]:
+            instances = [instance_of(row) for row in connection.execute(line)]
+            return instances, [_rest_of(row) for row in connection.execute(sa.select(offer_rest))]
 
-        self._known, rests = await self._database.read(work)
-        return [it for it in self._known.values() if is_in_line(it)], rests
+        instances, rests = await self._database.read(work)
+        return [it for it in instances if is_in_line(it)], rests
 
     async def remember(self, rest: OfferRest) -> None:
         values = {"refusals": rest.refusals, "refused_at": rest.refused_at, "message": rest.message}
@@ -89,11 +78,6 @@ class SqlCapacityMemory:
     async def prune(self, before: datetime) -> int:
         old = sa.delete(offer_rest).where(offer_rest.c.refused_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
-
-
-def _instances(connection: sa.Connection, ids: Sequence[str]) -> Iterator[Instance]:
-    for some in chunks(ids):
-        yield from map(instance_of, connection.execute(sa.select(instance).where(instance.c.id.in_(some))))
 
 
 def _key_columns(key: OfferKey) -> dict[str, str]:

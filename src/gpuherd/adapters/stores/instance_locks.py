@@ -81,24 +81,6 @@ _UNWANTED = sa.exists().where(
 )
 
 
-# Machines that carry a tag of this instance, recorded or not, and that nobody wants removed.
-_TAGGED_UNRECORDED = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
-
-
-_BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
-_TAGGED = sighting.c.tag == sa.bindparam("its_tag")
-
-
-# By whether a machine is bound, and whether an attempt is open: in each case with an index for each part, or
-# the whole table would be read at each pass.
-_OBSERVED = {
-    (True, False): sa.select(sighting).where(_BOUND),
-    (False, False): sa.select(sighting).where(_TAGGED_UNRECORDED),
-    (True, True): sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
-    (False, True): sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
-}
-
-
 class SqlInstanceLeases:
     """The port `InstanceLeases`."""
 
@@ -242,13 +224,16 @@ def _observations(
     connection: sa.Connection, row: sa.Row[Any], attempts: tuple[Attempt, ...]
 ) -> tuple[ObservedMachine, ...]:
     """Return what the lists showed of its machine, or of those that may be its machine."""
-    # A machine of a closed call is seen as one that carries a tag of this instance, unless it is to go.
-    open_tag = next((it.tag for it in attempts if it.is_open), None)
-    whose = {"its_id": row.id, "its_cloud_id": row.cloud_id}
-    if open_tag is not None:
-        whose["its_tag"] = open_tag
-    seen = _OBSERVED[row.cloud_id is not None, open_tag is not None]
-    return tuple(map(sighting_of, connection.execute(seen, whose)))
+    if row.cloud_id is not None:
+        its_machine = sighting.c.cloud_id == row.cloud_id
+    else:
+        # A machine of a closed call carries a tag of this instance. A machine that a person wants deleted is
+        # not counted.
+        its_machine = sa.and_(sighting.c.tagged_instance_id == row.id, ~_UNWANTED)
+    # Each condition has an index of its own.
+    open_tags = [sighting.c.tag == it.tag for it in attempts if it.is_open]
+    query = sa.select(sighting).where(sa.or_(its_machine, *open_tags))
+    return tuple(map(sighting_of, connection.execute(query)))
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:

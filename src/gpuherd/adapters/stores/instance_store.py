@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -42,14 +41,9 @@ from gpuherd.ports.instance_port import (
     InstanceQuery,
     LiveInstance,
 )
-from gpuherd.resilience.ttl_cache import Cache
 
 READY_TIMES_LIMIT = 50
 ROWS_AT_ONCE = 500
-
-
-# More than fit on a page, or a page would throw out its own beginning.
-RECENT_MAX = 1000
 
 
 class SqlInstances:
@@ -67,16 +61,6 @@ class SqlInstances:
         self._clock = clock
         self._announce = announce
         self._on_update = on_update
-        # The instances that were listed last: an unchanged one need not be read and understood again. What a
-        # version says never changes, unless the store loses it; so nothing here is ever too old.
-        self._recent = self._new_cache()
-
-    def _new_cache(self) -> Cache[str, Instance]:
-        return Cache(self._clock, math.inf, RECENT_MAX, "recent")
-
-    def forget(self) -> None:
-        """Drop what is kept: versions may be given out a second time."""
-        self._recent = self._new_cache()
 
     async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
         now = self._clock.now()
@@ -188,33 +172,14 @@ class SqlInstances:
             )
             where.append(instance.c.id.in_(labelled))
         after = [] if query.cursor is None else [instance.c.id < query.cursor]
-        # One row more than asked for tells whether there is a next page.
-        keys = (
-            sa.select(instance.c.id, instance.c.version)
-            .where(*where, *after)
-            .order_by(instance.c.id.desc())
-            .limit(query.limit + 1)
-        )
+        # One row more than the caller wants shows that there is a next page.
+        rows = sa.select(instance).where(*where, *after).order_by(instance.c.id.desc()).limit(query.limit + 1)
         count = sa.select(sa.func.count()).select_from(instance).where(*where)
         found, total = await self._database.read(
-            lambda c: ([(row.id, row.version) for row in c.execute(keys)], c.execute(count).scalar_one())
+            lambda c: (tuple(map(instance_of, c.execute(rows))), c.execute(count).scalar_one())
         )
         shown = found[: query.limit]
-        instances = await self._at_versions(shown)
-        return InstancePage(instances, total, shown[-1][0] if len(found) > query.limit else None)
-
-    async def _at_versions(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
-        """Return instances at these versions or later ones: most of a list is as it was a moment ago."""
-        # What is read now does not belong into what comes after a `forget`.
-        recent = self._recent
-        known = {it: recent.peek(it) for it, _ in keys}
-        missing = [it for it, version in keys if (kept := known[it]) is None or kept.version != version]
-        if missing:
-            query = sa.select(instance).where(instance.c.id.in_(missing))
-            for fresh in await self._database.read(lambda c: list(map(instance_of, c.execute(query)))):
-                recent.put(fresh.id, fresh)
-                known[fresh.id] = fresh
-        return tuple(found for it, _ in keys if (found := known[it]) is not None)
+        return InstancePage(shown, total, shown[-1].id if len(found) > query.limit else None)
 
     async def count_by_status(self) -> Mapping[Status, int]:
         query = sa.select(instance.c.status, sa.func.count()).group_by(instance.c.status)

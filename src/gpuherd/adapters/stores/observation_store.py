@@ -14,7 +14,6 @@ from collections.abc import (
 )
 from datetime import datetime, timedelta
 from functools import partial
-from sys import intern
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,29 +70,9 @@ def machine_doc(it: Machine) -> str:
     return dumps(doc)
 
 
-# A look into this is much cheaper than a call of the class, and a start reads all that is known.
-_PHASES = {it.value: it for it in Phase}
-
-
-# Thousands of machines have the same few words here: kept once, not by each of them.
-_SHARED = (
-    "raw_status",
-    "error",
-    "cluster_id",
-    "region",
-    "product_id",
-    "product_name",
-    "image_url",
-    "billing_mode",
-    "spot_status",
-)
-
-
 def machine_of(text: str) -> Machine:
     doc = json.loads(text)
-    for field in _SHARED:
-        doc[field] = intern(doc[field])
-    doc["phase"] = _PHASES[doc["phase"]]
+    doc["phase"] = Phase(doc["phase"])
     doc["spot_reclaim_at"] = moment(doc["spot_reclaim_at"])
     doc["created_at"] = moment(doc["created_at"])
     doc["ports"] = ports_of(doc["ports"])
