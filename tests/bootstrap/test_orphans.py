@@ -84,5 +84,5 @@ async def test_the_setting_decides_whether_surplus_is_removed(
     settings = settings_for(tmp_path, GPUHERD_COLLECT=word)
     link = novita_link(settings, simulator.base_url, Secret("sk_simulated"), SystemClock(), random.Random(5))
     service = await build_service(settings, link, SystemClock(), random.Random(5))
-    assert service.plane.orphans.collect.auto_delete is auto_delete
+    assert service.plane.services.rules.auto_delete is auto_delete
     await service.stop()

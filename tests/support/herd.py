@@ -73,6 +73,13 @@ from gpuherd.usecases.access.manage_secrets import (
     remove_secret,
     rotate_secrets,
 )
+from gpuherd.usecases.cloud.collect_orphans import (
+    collect_orphans,
+    execute_order,
+    prune_orphans,
+    resume_collector,
+)
+from gpuherd.usecases.cloud.handle_orphan import adopt_orphan, delete_orphan, stop_orphan
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.manage_webhooks import (
@@ -407,8 +414,8 @@ class Herd:
         plane, services = parts.plane, parts.services
         self.launch_request = partial(launch_instance, services)
         self.extend, self.remove_lease = partial(set_lease, services), partial(remove_lease, services)
-        self.heartbeat, self.adopt = partial(note_use, services), plane.orphans.adopt
-        self.execute_order = plane.orphans.order.execute_order
+        self.heartbeat, self.adopt = partial(note_use, services), partial(adopt_orphan, services)
+        self.execute_order = partial(execute_order, services, services.stores.orphans)
         self.add_budget, self.change_budget = (
             partial(add_budget, plane.services),
             partial(change_budget, plane.services),
@@ -451,12 +458,15 @@ class Herd:
 
     def _name_rounds(self, parts: Parts) -> None:
         """Name what the service does by itself, now and then."""
-        plane, observer, collector = parts.plane, parts.services.observer, parts.plane.orphans.collect
+        plane, services, observer = parts.plane, parts.services, parts.services.observer
         self.look, self.observe, self.sync = observer.look, observer.tick, observer.sync
         self.is_stale, self.has_listed = observer.is_stale, observer.has_listed
         self.recent_listing, self.sync_cloud = observer.recent_listing, plane.sync_cloud
-        self.collector, self.collect = collector, collector.tick
-        self.resume_collector, self.forget_orphans = collector.resume, collector.forget
+        self.collect = partial(collect_orphans, services)
+        self.resume_collector, self.forget_orphans = (
+            partial(resume_collector, services),
+            partial(prune_orphans, services),
+        )
         self.watch_balance, self.review_budgets = (
             partial(watch_balance, parts.services),
             partial(judge_budgets, parts.services),
@@ -482,8 +492,8 @@ class Herd:
 
     async def order(self, what: str, cloud_id: str, **options: Any) -> Orphan:
         """Stop or delete a machine that no instance has."""
-        ordered: Orphan = await getattr(self.plane.orphans.order, what)(cloud_id, **options)
-        return ordered
+        act = {"stop": stop_orphan, "delete": delete_orphan}[what]
+        return await act(self.services, cloud_id, **options)
 
     async def make_key(self, scope: str = "write", **limits: Any) -> IssuedKey:
         """Make a key as an admin would."""
@@ -562,11 +572,11 @@ class Herd:
 
     @property
     def auto_delete(self) -> bool:
-        return self.collector.auto_delete
+        return self.services.rules.auto_delete
 
     @auto_delete.setter
     def auto_delete(self, value: bool) -> None:
-        self.collector.auto_delete = value
+        object.__setattr__(self.services.rules, "auto_delete", value)
 
     def _open(self, path: Path) -> Stores:
         """Open the store; a herd on another store overrides this."""

@@ -56,19 +56,22 @@ MACHINES = (
     guard(
         "the ledger goes by the records as they are now",
         instead("""
-candidates = getattr(self.orphans, '_kept', None) or await self.orphans.candidates()
-self.orphans._kept = await self.orphans.candidates()
+candidates = getattr(ledger, '_kept', None) or await ledger.candidates()
+ledger._kept = await ledger.candidates()
 """),
         COLLECT,
     ),
     guard(
         "nothing is collected while the cloud is in trouble",
-        part('not record.believable or self.breaker_state() != "CLOSED"', "not record.believable"),
+        part('not record.believable or services.breaker_state() != "CLOSED"', "not record.believable"),
         f"{COLLECT}::test_while_the_cloud_is_in_trouble_nothing_is_collected",
     ),
     guard(
         "nothing is collected by a list that is not believed",
-        part('not record.believable or self.breaker_state() != "CLOSED"', 'self.breaker_state() != "CLOSED"'),
+        part(
+            'not record.believable or services.breaker_state() != "CLOSED"',
+            'services.breaker_state() != "CLOSED"',
+        ),
         f"{COLLECT}::test_a_list_that_is_not_believed_changes_nothing",
     ),
     # Ownership
@@ -259,7 +262,10 @@ if records.bound is not None:
     ),
     guard(
         "the alarm stops the collector",
-        part("self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED)", "self.flags.get(COLLECTOR_BRAKED)"),
+        part(
+            "services.stores.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED)",
+            "services.stores.flags.get(COLLECTOR_BRAKED)",
+        ),
         f"{SHARED_INSTALLATION}::test_the_alarm_stops_the_collector",
     ),
     guard(

@@ -14,7 +14,6 @@ from gpuherd.bootstrap.build_use_cases import (
     build_health_round,
     build_metric_sources,
     build_observer,
-    build_orphans,
     build_overview,
     build_watch_use,
 )
@@ -26,6 +25,7 @@ from gpuherd.usecases.access.audit_requests import AuditTrail
 from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.access.sign_in import Sessions
+from gpuherd.usecases.cloud.collect_orphans import CollectorMemory
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.prewarm_images import PREWARMS_TTL_S
@@ -119,6 +119,7 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         browse_cloud=outside.browse_cloud,
         environments=Environments(outside.sealer, stores.secrets),
         prewarm_cache=Cache(clock, PREWARMS_TTL_S, 1, "prewarms"),
+        collector_memory=CollectorMemory(),
         instance_cache=InstanceCache(clock, stores.hub),
         comprehensive_cache=comprehensive_cache,
         log_streams=LogStreams(),
@@ -215,7 +216,6 @@ def _plane(outside: Outside, services: Services) -> Plane:
         health=build_health(services),
         overview=build_overview(services),
         retry_job=RetryJob(stores.jobs, stores.outbox, clock),
-        orphans=build_orphans(services),
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         clock=clock,

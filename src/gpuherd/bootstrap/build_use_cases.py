@@ -10,27 +10,12 @@ from typing import Any
 from gpuherd import __version__
 from gpuherd.adapters.prometheus_metrics import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
-from gpuherd.entrypoints.use_case_access import (
-    OrphanServices,
-)
 from gpuherd.resilience.ttl_cache import Cache
-from gpuherd.usecases.cloud.collect_orphans import (
-    CollectOrphans,
-    ExecuteOrphanOrder,
-    OrphanEvents,
-    UpdateOrphanLedger,
-)
 from gpuherd.usecases.cloud.guard_creates import (
     INSTALLATION_SHARED,
     AccountGuard,
     InstallationAlarm,
     VanishingBrake,
-)
-from gpuherd.usecases.cloud.handle_orphan import (
-    AdoptOrphan,
-    FindOrphan,
-    ListOrphans,
-    OrderOrphan,
 )
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
@@ -155,59 +140,6 @@ def build_metric_sources(services: Services, caches: Sequence[Cache[Any, Any]]) 
         event_streams=lambda: services.event_feed.streams,
         waiting_instances=lambda: services.capacity_line.waiting,
         spans=services.tracer.counts,
-    )
-
-
-def build_orphans(services: Services) -> OrphanServices:
-    """Return what finds, collects, deletes and adopts machines that no instance has."""
-    stores, cloud, clock, installation = (
-        services.stores,
-        services.cloud,
-        services.clock,
-        services.stores.installation,
-    )
-    orphans, fenced = stores.orphans, stores.collector_orphans
-    find = FindOrphan(orphans, services.browse_cloud or cloud, clock, installation, services.rules.settling)
-    return OrphanServices(
-        list_open=ListOrphans(orphans, stores.flags),
-        collect=CollectOrphans(
-            orphans=fenced,
-            update_ledger=UpdateOrphanLedger(
-                orphans=fenced,
-                instances=stores.instances,
-                cloud=services.watch_cloud or cloud,
-                catalogue=services.catalogue,
-                orphan_events=OrphanEvents(services.event_recorder, clock),
-                alarm=services.alarm,
-                clock=clock,
-                settling=services.rules.settling,
-                installation=installation,
-            ),
-            execute_order=ExecuteOrphanOrder(fenced, cloud, clock),
-            flags=stores.flags,
-            clock=clock,
-            settling=services.rules.settling,
-            latest_list=lambda: services.observer.latest,
-            breaker_state=services.breaker_state,
-            auto_delete=services.rules.auto_delete,
-            leadership=services.leadership,
-        ),
-        find=find,
-        order=OrderOrphan(orphans, find, ExecuteOrphanOrder(orphans, cloud, clock), clock),
-        adopt=AdoptOrphan(
-            orphans=orphans,
-            instances=stores.instances,
-            jobs=stores.jobs,
-            find=find,
-            cloud=cloud,
-            catalogue=services.catalogue,
-            event_recorder=services.event_recorder,
-            job_factory=services.job_factory,
-            clock=clock,
-            ids=services.ids,
-            max_wait=services.rules.instance_max_wait,
-            installation=installation,
-        ),
     )
 
 

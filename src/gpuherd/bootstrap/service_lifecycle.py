@@ -47,6 +47,7 @@ from gpuherd.entrypoints.web.web_app import LazyPages
 from gpuherd.ports.clock_port import Clock, Ids, Random
 from gpuherd.ports.job_port import Engine, JobQueue
 from gpuherd.settings import Settings
+from gpuherd.usecases.cloud.collect_orphans import collect_orphans, prune_orphans
 from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
 from gpuherd.usecases.instances.check_launch import RegionRules
 from gpuherd.usecases.money.compare_bill import reconcile_yesterday, watch_balance
@@ -342,10 +343,15 @@ def _engine(
 
 def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
-    collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
+    leader_only = stores.membership.leader_only
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
-        Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
+        Loop(
+            "collect",
+            _collect_interval_s(settings),
+            leader_only(partial(collect_orphans, parts.services)),
+            clock,
+        ),
         Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
         Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.services.watch_capacity), clock),
         Loop(
@@ -370,7 +376,7 @@ def _leader_housekeeping_loops(
         timedelta(days=settings.costs_kept_days),
     )
     works: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
-        ("prune-orphans", PRUNE_INTERVAL_S, parts.plane.orphans.collect.forget),
+        ("prune-orphans", PRUNE_INTERVAL_S, partial(prune_orphans, parts.services)),
         ("prune", PRUNE_INTERVAL_S, parts.sweep.prune),
         ("prune-deliveries", PRUNE_INTERVAL_S, parts.prune_deliveries),
         ("prune-records", PRUNE_INTERVAL_S, prune_records),

@@ -18,14 +18,7 @@ from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
-from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
-from gpuherd.usecases.cloud.handle_orphan import (
-    AdoptOrphan,
-    FindOrphan,
-    ListOrphans,
-    OrderOrphan,
-)
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.service.prune_records import ManageCaches
@@ -33,17 +26,6 @@ from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServi
 from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import compact
-
-
-@dataclass(frozen=True)
-class OrphanServices:
-    """What the outside may ask about machines that no instance has."""
-
-    list_open: ListOrphans
-    collect: CollectOrphans
-    find: FindOrphan
-    order: OrderOrphan
-    adopt: AdoptOrphan
 
 
 @dataclass(frozen=True)
@@ -69,7 +51,6 @@ class Plane:
     vanishing: VanishingBrake
     health: ReadServiceHealth
     overview: ReadOverview
-    orphans: OrphanServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     clock: Clock

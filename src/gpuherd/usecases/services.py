@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gpuherd.usecases.access.manage_keys import ApiKeyCache
     from gpuherd.usecases.access.manage_secrets import Environments
     from gpuherd.usecases.access.sign_in import Sessions
+    from gpuherd.usecases.cloud.collect_orphans import CollectorMemory
     from gpuherd.usecases.cloud.guard_creates import AccountGuard, InstallationAlarm, VanishingBrake
     from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
     from gpuherd.usecases.cloud.prewarm_images import PrewarmListing
@@ -220,6 +221,7 @@ class Services:
     watch_capacity: WatchCapacity
     environments: Environments
     prewarm_cache: Cache[str, PrewarmListing]
+    collector_memory: CollectorMemory
     instance_cache: InstanceCache
     comprehensive_cache: ComprehensiveCache
     log_streams: LogStreams

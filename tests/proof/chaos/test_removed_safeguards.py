@@ -17,7 +17,6 @@ from gpuherd.domain.instance.rent_attempt import Attempt, AttemptState
 from gpuherd.ports.instance_port import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.usecases.cloud import observe_cloud
-from gpuherd.usecases.cloud.collect_orphans import CollectOrphans
 from gpuherd.usecases.events.deliver_webhook import deliver_webhook
 from gpuherd.usecases.events.record_event import EventRecorder
 from gpuherd.usecases.reconcile import adopt_machine
@@ -29,6 +28,7 @@ from proof.chaos.operation import UserOperation
 from proof.chaos.process import Pace
 from proof.chaos.report import judge
 from proof.chaos.schedules import Schedule, draw_schedule
+from tests.support import herd as support_herd
 
 # The search ends with the first storm that shows it.
 SEEDS = 500
@@ -110,10 +110,10 @@ def tell_afterwards(patch: Patch) -> None:
 
 
 def never_collect(patch: Patch) -> None:
-    async def tick(self: CollectOrphans) -> bool:
+    async def collect(services: Services) -> bool:
         return False
 
-    patch.setattr(CollectOrphans, "tick", tick)
+    patch.setattr(support_herd, "collect_orphans", collect)
 
 
 def give_a_webhook_up(patch: Patch) -> None:

@@ -27,7 +27,7 @@ from gpuherd.ports.instance_port import Change, LeasedInstance
 from gpuherd.ports.observation_port import LedgerWrite
 from gpuherd.ports.replica_port import Replica
 from gpuherd.simulator.world import World
-from gpuherd.usecases.cloud.collect_orphans import ExecuteOrphanOrder
+from gpuherd.usecases.cloud.collect_orphans import execute_order
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 from gpuherd.usecases.service.leader_election import (
     HEARTBEAT_TIMEOUT,
@@ -51,7 +51,8 @@ def duty_of(herd: Herd, holder: str) -> LeaderLease:
 
 def on_duty(herd: Herd, leadership: LeaderLease) -> Herd:
     """Let the herd's observer and collector work under this duty, as they do on PostgreSQL."""
-    herd.observer.leadership = herd.collector.leadership = leadership
+    herd.observer.leadership = leadership
+    object.__setattr__(herd.services, "leadership", leadership)
     herd.observer.observations = SqlObservations(
         FencedDatabase(herd.database, LEADER_LEASE_NAME, lambda: leadership.fencing_token)
     )
@@ -322,7 +323,7 @@ async def test_nor_what_the_collector_has_in_mind(herd: Herd, monkeypatch: pytes
 
     monkeypatch.setattr(herd.orphans, "begin_order", held_up)
     with pytest.raises(CloudUnavailable, match="held up"):
-        await ExecuteOrphanOrder(herd.orphans, herd.cloud, herd.clock)(replace(orphan, version=1))
+        await execute_order(herd.services, herd.orphans, replace(orphan, version=1))
     assert await herd.orphans.open() != ()
 
 

@@ -24,6 +24,15 @@ from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, choice, described
 from gpuherd.entrypoints.use_case_access import Plane, json_reply, plane_of
+from gpuherd.usecases.cloud.collect_orphans import resume_collector
+from gpuherd.usecases.cloud.handle_orphan import (
+    adopt_orphan,
+    collector_brake,
+    delete_orphan,
+    find_orphan,
+    list_orphans,
+    stop_orphan,
+)
 from gpuherd.usecases.views.instance_view import describe
 from gpuherd.usecases.views.service_view import describe_ledger, describe_orphan, describe_released
 
@@ -32,15 +41,15 @@ VERDICT = choice("verdict", OrphanVerdict)
 
 
 @orphan_router.get("", openapi_extra=described((VERDICT,)))
-async def list_orphans(request: Request) -> Response:
+async def show_orphans(request: Request) -> Response:
     """List orphans with their price an hour. Filter: `verdict`."""
     query = Query(request)
     verdict = query(VERDICT)
     query.only((VERDICT,))
     query.done()
     plane = plane_of(request)
-    orphans = await plane.orphans.list_open(verdict)
-    braked = await plane.orphans.list_open.braked()
+    orphans = await list_orphans(plane.services, verdict)
+    braked = await collector_brake(plane.services)
     return json_reply(describe_ledger(orphans, braked, plane.clock.now()))
 
 
@@ -51,7 +60,7 @@ async def resume(request: Request) -> Response:
     plane = plane_of(request)
     caller, now = acting_caller(request), plane.clock.now()
     audit_record = caller.audit_record("orphan.resume", "collector", now)
-    released = await plane.orphans.collect.resume(caller.key_id, audit_record)
+    released = await resume_collector(plane.services, caller.key_id, audit_record)
     return json_reply(describe_released(released, now))
 
 
@@ -59,7 +68,7 @@ async def resume(request: Request) -> Response:
 async def show(cloud_id: str, request: Request) -> Response:
     """Return one orphan."""
     plane = plane_of(request)
-    found = await plane.orphans.find(cloud_id)
+    found = await find_orphan(plane.services, cloud_id)
     return json_reply(describe_orphan(found.orphan, plane.clock.now()))
 
 
@@ -67,7 +76,8 @@ async def show(cloud_id: str, request: Request) -> Response:
 async def adopt(cloud_id: str, request: Request) -> Response:
     """Adopt an orphan as an instance; its name in the cloud stays. Again: the same instance."""
     validate_body(EmptyBody, await read_optional_object(request))
-    instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting_caller(request))
+    services, caller = plane_of(request).services, acting_caller(request)
+    instance, is_new = await adopt_orphan(services, cloud_id, caller)
     headers = {"Location": f"/api/instances/{instance.id}"}
     return json_reply(describe(instance), status=201 if is_new else 200, headers=headers)
 
@@ -76,18 +86,16 @@ async def adopt(cloud_id: str, request: Request) -> Response:
 async def stop(cloud_id: str, request: Request) -> Response:
     """Stop an orphan; its disk stays."""
     validate_body(EmptyBody, await read_optional_object(request))
-    return _ordered(
-        request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting_caller(request))
-    )
+    services, caller = plane_of(request).services, acting_caller(request)
+    return _ordered(request, await stop_orphan(services, cloud_id, caller))
 
 
 @orphan_router.post("/{cloud_id}/delete", status_code=202)
 async def delete(cloud_id: str, request: Request) -> Response:
     """Delete an orphan with all its data. Repeated until the cloud proves that it is gone."""
     validate_body(EmptyBody, await read_optional_object(request))
-    return _ordered(
-        request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting_caller(request))
-    )
+    services, caller = plane_of(request).services, acting_caller(request)
+    return _ordered(request, await delete_orphan(services, cloud_id, caller))
 
 
 def _ordered(request: Request, orphan: Orphan) -> Response:

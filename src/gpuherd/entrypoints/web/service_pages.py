@@ -40,6 +40,14 @@ from gpuherd.entrypoints.web.page_rendering import (
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.event_port import EventFilter
 from gpuherd.resilience.ttl_cache import Cache
+from gpuherd.usecases.cloud.collect_orphans import resume_collector
+from gpuherd.usecases.cloud.handle_orphan import (
+    adopt_orphan,
+    collector_brake,
+    delete_orphan,
+    list_orphans,
+    stop_orphan,
+)
 from gpuherd.usecases.instances.read_instance import find_job
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.service.read_service_health import SystemStatus
@@ -346,7 +354,7 @@ async def show_orphans(request: Request) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
     order = list(OrphanVerdict)
-    found = sorted(await plane.orphans.list_open(), key=lambda it: (order.index(it.verdict), it.since))
+    found = sorted(await list_orphans(plane.services), key=lambda it: (order.index(it.verdict), it.since))
     known = [cost for it in found if (cost := it.cost_so_far(now)) is not None]
     return page(
         request,
@@ -356,28 +364,28 @@ async def show_orphans(request: Request) -> Response:
         meanings=MEANINGS,
         hourly_usd=hourly_usd(found),
         so_far_usd=sum(known) if known else None,
-        braked=await plane.orphans.list_open.braked(),
+        braked=await collector_brake(plane.services),
     )
 
 
 async def adopt(request: Request) -> Response:
     """Make it an instance."""
-    services = plane_of(request).orphans
-    instance, _ = await services.adopt(request.path_params["cloud_id"], caller=acting_caller(request))
+    services, caller = plane_of(request).services, acting_caller(request)
+    instance, _ = await adopt_orphan(services, request.path_params["cloud_id"], caller)
     return done(f"/instances/{instance.id}", "adopt")
 
 
 async def stop(request: Request) -> Response:
     """Stop it; its disk stays."""
-    await plane_of(request).orphans.order.stop(request.path_params["cloud_id"], caller=acting_caller(request))
+    services, caller = plane_of(request).services, acting_caller(request)
+    await stop_orphan(services, request.path_params["cloud_id"], caller)
     return done("/orphans", "order")
 
 
 async def delete(request: Request) -> Response:
     """Remove it with all its data."""
-    await plane_of(request).orphans.order.delete(
-        request.path_params["cloud_id"], caller=acting_caller(request)
-    )
+    services, caller = plane_of(request).services, acting_caller(request)
+    await delete_orphan(services, request.path_params["cloud_id"], caller)
     return done("/orphans", "order")
 
 
@@ -385,7 +393,7 @@ async def resume(request: Request) -> Response:
     """Let surplus machines be removed again."""
     plane, caller = plane_of(request), acting_caller(request)
     audit_record = caller.audit_record("orphan.resume", "collector", plane.clock.now())
-    await plane.orphans.collect.resume(caller.key_id, audit_record)
+    await resume_collector(plane.services, caller.key_id, audit_record)
     return done("/orphans", "resume")
 
 
