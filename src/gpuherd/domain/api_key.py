@@ -25,12 +25,12 @@ _SECRET_DIGITS, _CHECK_DIGITS = 43, 6
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-# The key that the settings give, or the data directory; it is in no table and cannot be revoked.
+# The key from the settings or the data directory. It is in no table and cannot be revoked.
 ADMIN_ID = "admin"
 
 
 class Scope(StrEnum):
-    """What a key may do; each includes those before it."""
+    """What a key may do. Each scope includes those before it."""
 
     READ = "read"
     WRITE = "write"
@@ -39,7 +39,7 @@ class Scope(StrEnum):
     rank: int
 
     def __init__(self, _: str):
-        # Compared at each request, where a look into a table would cost more than the comparison.
+        # Each request compares ranks; a table lookup would cost more than the comparison.
         self.rank = len(type(self).__members__)
 
     def includes(self, other: Scope) -> bool:
@@ -48,17 +48,17 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a key may use; None is as much as it likes."""
+    """Limits of a key. None means unlimited."""
 
     requests_per_minute: int | None = None
     max_gpus: int | None = None
     max_hourly_usd: Decimal | None = None
-    # Every instance that is made with the key has a lease, of at most so many seconds.
+    # Every instance of this key needs a lease of at most this length.
     max_lease_s: int | None = None
 
     @property
     def on_rentals(self) -> bool:
-        """Whether some instance may be one too many."""
+        """Return True if any limit can block a rental."""
         return self.max_gpus is not None or self.max_hourly_usd is not None
 
 
@@ -67,10 +67,10 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ApiKey:
-    """What we remember of a key: everything but the key."""
+    """Our record of a key. The key itself is not stored."""
 
     id: str
-    # SHA-256 of the whole key, in hex. Its secret has 256 bits of chance, so a slow hash would add nothing.
+    # SHA-256 of the whole key, in hex. The secret has 256 random bits, so a slow hash would add nothing.
     digest: str
     label: str
     scopes: tuple[Scope, ...]
@@ -79,8 +79,8 @@ class ApiKey:
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
-    # Signs for the URLs that its instances bring along; None of a key from before there were such secrets,
-    # for which the common one signs.
+    # Signs for the URLs that its instances name. None: the key is older than these secrets, and the common
+    # secret signs.
     webhook_secret: KeyWebhookSecret | None = None
 
     @property
@@ -93,18 +93,21 @@ class ApiKey:
 
 
 def digest_of(key: bytes) -> bytes:
-    """Return what is kept, and compared, in place of a key."""
+    """Return the digest that is stored and compared instead of a key."""
     return hashlib.sha256(key).digest()
 
 
 def new_key(key_id: str, secret_bits: int) -> Secret:
-    """Return the text of a key. Its last digits are a checksum, so that scanners can tell one for sure."""
+    """Return the text of a key.
+
+    Its last digits are a checksum, so that secret scanners find no false positives.
+    """
     body = f"{PREFIX}{key_id}_{_base62(secret_bits, _SECRET_DIGITS)}"
     return Secret(body + _checksum(body))
 
 
 def new_key_id(bits: int) -> str:
-    """Return a key's id, made from 40 bits of chance."""
+    """Return the id of a key: 40 random bits."""
     digits = "0123456789abcdefghjkmnpqrstvwxyz"
     return "".join(digits[(bits >> 5 * place) & 31] for place in range(ID_CHARS))
 
@@ -128,9 +131,9 @@ class Caller:
     key_id: str
     scope: Scope
     limits: Limits = NO_LIMITS
-    # Of the request that is being answered; empty where there is none.
+    # Id of the current request; empty outside a request.
     request_id: str = ""
-    # The caller's own id of what it is doing, for the log of whoever carries it out; empty as above.
+    # The caller's own id for its task. It appears in logs of background work. Empty outside a request.
     correlation_id: str = ""
 
     @property
@@ -139,22 +142,22 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Whose things this caller is confined to; None for those of all."""
+        """The owner whose resources this caller sees; None if it sees all."""
         return None if self.sees_all else self.key_id
 
     def may_see(self, owner: str) -> bool:
-        """Return True if this caller may know of something that belongs to `owner`."""
+        """Return True if this caller may see resources of `owner`."""
         return self.sees_all or owner == self.key_id
 
     def audit_record(
         self, action: str, target: str, at: datetime, before: str = "", after: str = ""
     ) -> AuditRecord:
-        """Return what this caller does, for the audit log."""
+        """Return the audit record of an action of this caller."""
         return AuditRecord(at, self.key_id, action, target, before, after, self.request_id)
 
 
 ADMIN = Caller(ADMIN_ID, Scope.ADMIN)
 
 
-# What gpuherd does by itself.
+# gpuherd itself, for actions that no user asked for.
 SYSTEM_CALLER = Caller("gpuherd", Scope.ADMIN)

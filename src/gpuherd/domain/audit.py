@@ -1,6 +1,6 @@
-"""The audit log.
+"""The audit log: who did what.
 
-Who did what; each entry is hash-chained to the one before it, so that none can be changed unseen.
+Each entry holds the hash of the entry before it, so a changed entry is detected.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# What comes before the first entry.
+# The hash before the first entry.
 NO_HASH = "0" * 64
 
 
-# What the log itself says of its pruning: the number of the last entry that went, and its hash.
+# The log records its own pruning under this action: the number and the hash of the last removed entry.
 PRUNE_ACTION = "audit.prune"
 
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """What a caller does, before it is an entry of the log."""
+    """One action of a caller, before it has a number in the log."""
 
     at: datetime
-    # The id of a key, or one of our own names.
+    # The id of a key, or an internal name.
     actor: str
     action: str
     target: str
@@ -44,7 +44,7 @@ class AuditEntry:
 
 @dataclass(frozen=True)
 class AuditAnchor:
-    """The last entry that was pruned: the chain is verified from there on."""
+    """The last entry that was pruned. Verification starts here."""
 
     n: int
     hash: str
@@ -56,16 +56,16 @@ class AuditAnchor:
 
 
 def chained(audit_record: AuditRecord, last_n: int, last_hash: str) -> AuditEntry:
-    """Return the entry that follows the one with this number and hash."""
+    """Return the entry that follows the entry with this number and hash."""
     n = last_n + 1
     return AuditEntry(n, audit_record, entry_hash(n, audit_record, last_hash))
 
 
 def entry_hash(n: int, audit_record: AuditRecord, last_hash: str) -> str:
-    """Return the hash of an entry: over the hash before it and everything that it says."""
+    """Return the hash of an entry: over the previous hash and all fields."""
     it, moment = audit_record, audit_record.at.astimezone(UTC).isoformat(timespec="microseconds")
-    # JSON keeps the fields apart: no two entries can be written as the same text. Each create writes one, and
-    # an encoder for a list takes several times longer than its texts.
+    # JSON separates the fields, so two different entries never have the same text. Every create writes an
+    # entry, and encoding a list takes several times longer than encoding its texts.
     said = (
         f"[{_quote(last_hash)},{n},{_quote(moment)},{_quote(it.actor)},{_quote(it.action)},"
         f"{_quote(it.target)},{_quote(it.before)},{_quote(it.after)},{_quote(it.request_id)}]"
@@ -79,10 +79,13 @@ _quote = json.encoder.encode_basestring_ascii
 def first_broken_entry(
     entries: Iterable[AuditEntry], last_n: int = 0, last_hash: str = NO_HASH
 ) -> int | None:
-    """Return the number at which the chain breaks, None if it holds; oldest first, after the given entry."""
+    """Return the number at which the chain breaks; None if it holds.
+
+    Entries come oldest first, after the given one.
+    """
     for entry in entries:
         if entry.n != last_n + 1:
-            # Those between are missing, or this one was put where it does not belong.
+            # Entries are missing in between, or this one stands in the wrong place.
             return last_n + 1
         if entry.hash != entry_hash(entry.n, entry.audit_record, last_hash):
             return entry.n

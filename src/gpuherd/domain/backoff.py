@@ -1,20 +1,21 @@
-"""How long a failed job waits for its next try."""
+"""How long a failed job waits before its next try."""
 
 from __future__ import annotations
 
 from gpuherd.ports.clock_port import Random
 
-# Past this a doubled delay is over any cap, and further on 2.0**n no longer fits a float.
+# Beyond this the delay is over any cap, and 2.0**n soon no longer fits into a float.
 _DOUBLINGS_MAX = 1000
 
 
 def exponential_delay(
     failures: int, first_s: float = 0.1, cap_s: float = 300.0, rng: Random | None = None
 ) -> float:
-    """Return the wait after so many failures in a row (from 1): `first_s`, doubling up to `cap_s`.
+    """Return the wait after this many failures in a row (from 1): `first_s`, doubled each time, at most
+    `cap_s`.
 
-    With `rng` the wait is drawn from its upper half, so that jobs which failed together do not come back
-    together and yet none comes back early.
+    With `rng` the wait is random, between half of it and all of it. Jobs that failed together then do not
+    retry together.
     """
     if failures < 1:
         raise ValueError("a delay follows a failure: failures are counted from 1")
@@ -43,17 +44,17 @@ TRIES_MAX = len(DELAYS_S) + 1
 JITTER_SHARE = 0.2
 
 
-# Three days and some hours. The last try never comes before, however the jitter falls.
+# Three days and some hours. No jitter makes the last try earlier than this.
 SPAN_S = sum(DELAYS_S)
 
 
 def next_delay_s(
     tries_done: int, jitter: float, retry_after_s: float | None = None, age_s: float = SPAN_S
 ) -> float | None:
-    """Return the wait before the next try, or None when it is time to give up.
+    """Return the wait before the next try; None to give up.
 
-    `jitter` in [0, 1) spreads the wait by 20 % either way; a receiver that asks for more time gets it.
-    `age_s` is how long ago the first try was due.
+    `jitter` in [0, 1) spreads the wait by 20 % either way. A receiver that asks for a longer wait gets it.
+    `age_s` is the time since the first try was due.
     """
     if tries_done < 0 or not 0 <= jitter < 1:
         raise ValueError("tries are counted from 0 and jitter lies in [0, 1)")

@@ -1,4 +1,4 @@
-"""How many machines gpuherd may end or declare lost in one cycle without a person's word."""
+"""How many machines gpuherd may end or declare lost in one cycle without a person's consent."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ SHARE = 10
 
 
 def blast_limit(instances: int) -> int:
-    """Return how many instances may be concerned at once: a tenth of them, and never less than two."""
+    """Return how many instances one cycle may affect: a tenth of them, at least two."""
     return max(ALWAYS_ALLOWED, instances // SHARE)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """How many instances count on one of some machines, and on any machine at all."""
+    """How many instances have one of the given machines, and how many have any machine."""
 
     lost: int
     instances: int
 
 
 def newly_lost(changed: Iterable[ObservedMachine], confirmed_at: datetime | None) -> list[str]:
-    """Return the machines that are proven absent by what has changed now.
+    """Return the machines that these changes prove absent.
 
-    Those that were missing already when a person confirmed their loss do not need to be held.
+    Machines that were already missing when a person confirmed their loss are left out.
     """
     return [
         it.machine.cloud_id
@@ -50,10 +50,10 @@ def newly_lost(changed: Iterable[ObservedMachine], confirmed_at: datetime | None
 def unlisted(
     known: Mapping[str, ObservedMachine], listed: Collection[str], confirmed_at: datetime | None
 ) -> list[str]:
-    """Return the machines that a list lacks and that are not believed lost yet.
+    """Return the machines that a list lacks and that are not yet declared lost.
 
-    One may be proven absent sooner than the others that the same list lacks: because it was seen last at
-    another time, or because the wall clock jumped. They are judged together.
+    They are judged together. Single machines may be proven absent earlier, for example because the wall clock
+    jumped.
     """
     return [
         cloud_id
@@ -65,10 +65,9 @@ def unlisted(
 
 
 def vanishing_brake(lost: int, lately: int, instances: int) -> str | None:
-    """Say why the loss of machines is not believed now; None: it is.
+    """Return why gpuherd does not declare these machines lost now; None if it may.
 
-    `lost` are missing from this list, `lately` were believed lost within the last cycle, of so many instances
-    that have machines.
+    `lost` machines are missing from this list, and `lately` were declared lost within the last cycle.
     """
     allowed = blast_limit(instances)
     if lost + lately <= allowed:
@@ -80,40 +79,41 @@ def vanishing_brake(lost: int, lately: int, instances: int) -> str | None:
     )
 
 
-# Beginnings that are no further apart than this may have one cause. Within this no more than the brake lets
-# end at all, whatever they have in common.
+# Idle spells that begin within this time may have one cause. Within this time, at most the limit ends.
 TOGETHER = timedelta(minutes=5)
 
 
-# So long it is remembered when the idleness of one that was ended began: others may have a longer time.
+# How long gpuherd remembers when the idleness of an ended instance began. Other instances may have a longer
+# idle time.
 BEGINNING_KEPT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class IdleSpell:
-    """An instance whose time of idleness was found to be over. Moments are seconds of the epoch."""
+    """An instance whose idle time is over. All moments are seconds since the epoch."""
 
-    # Since when it is idle: surely if its last use was seen before that, else it may have begun earlier.
+    # Start of the idleness. It is exact if the last use was seen before it; otherwise the idleness may have
+    # begun earlier.
     began_s: float
     is_beginning_seen: bool
-    # When that was found first, and when it was last looked at.
+    # When this was first found, and when it was last checked.
     found_s: float
     looked_s: float
-    # So long after the last look it counts where the beginning is not known.
+    # How long after the last check it counts if its start is unknown.
     counts_for_s: float
     has_ended: bool = False
-    # It has not begun before this, where its beginning was not seen: it was in use then, or not there yet.
+    # If the start was not seen: the idleness cannot have begun before this.
     not_before_s: float | None = None
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Self:
-        """Return what was written down by its fields."""
+        """Return the spell from its stored fields."""
         return cls(**doc)
 
     def counts(self, now_s: float, *, is_braked: bool) -> bool:
-        """Return True if it still says something about others.
+        """Return True if this spell still counts against others.
 
-        While others are held, one that was ended goes on counting: else they would follow it two by two.
+        While others are held, ended spells keep counting. Otherwise the others would end two by two.
         """
         # guard: idleness that began with that of the ended waits with the others
         if self.has_ended and self.is_beginning_seen:
@@ -123,7 +123,7 @@ class IdleSpell:
 
     @property
     def earliest_s(self) -> float:
-        """Return the first moment at which it may have begun."""
+        """Return the earliest possible start."""
         # guard: a beginning of idleness that nobody saw is not taken for one of its own
         if self.is_beginning_seen:
             return self.began_s
@@ -131,13 +131,15 @@ class IdleSpell:
 
     @property
     def contradicted_after_s(self) -> float:
-        """Return since when the metrics do not say zero for all, if they show others in use after that."""
+        """Return the moment after which use of other machines proves that the metrics do not report zero for
+        all.
+        """
         return self.began_s + TOGETHER.total_seconds() if self.is_beginning_seen else self.found_s
 
 
 @dataclass(frozen=True)
 class BrakeVerdict:
-    """What may end now, and why others may not."""
+    """Which instances may end now, and why others may not."""
 
     may_end: frozenset[str]
     reason: str | None
@@ -150,10 +152,10 @@ def judge_spells(
     instances: int,
     now_s: float,
 ) -> BrakeVerdict:
-    """Decide which of those whose time is over may end.
+    """Return which of the due instances may end.
 
-    `spells` holds them and whatever counts beside them; `used_s` when the metrics have shown others in use;
-    `instances` is how many have machines.
+    `spells` holds them and all others that count. `used_s` says when the metrics showed other instances in
+    use. `instances` is the number of instances with machines.
     """
     allowed = blast_limit(instances)
     beginnings = _Beginnings.of(spells)
@@ -165,7 +167,7 @@ def judge_spells(
     lately = sum(
         it.has_ended and abs(now_s - it.looked_s) < TOGETHER.total_seconds() for it in spells.values()
     )
-    # One that is not held and waits for its turn only is looked at again soon.
+    # An instance that is not held and only waits for its turn is checked again soon.
     # guard: never more than the brake lets end within five minutes
     may_end = frozenset(free[: max(0, allowed - lately)])
     together = max(sizes.values(), default=0)
@@ -174,8 +176,7 @@ def judge_spells(
 
 @dataclass(frozen=True)
 class _Beginnings:
-    """From when to when the idleness of each may have begun, in order: of thousands each one is compared with
-    all others."""
+    """The possible starts of all spells, sorted, because each of thousands is compared with all others."""
 
     earliest_s: Sequence[float]
     latest_s: Sequence[float]
@@ -187,16 +188,16 @@ class _Beginnings:
         )
 
     def together_with(self, spell: IdleSpell) -> int:
-        """Count those that may have begun at the same moment, itself included."""
+        """Count the spells that may have begun at the same moment, including this one."""
         apart_s = TOGETHER.total_seconds()
         ended_before = bisect_left(self.latest_s, spell.earliest_s - apart_s)
         return bisect_right(self.earliest_s, spell.began_s + apart_s) - ended_before
 
 
 def _held_with(spell: IdleSpell, beginnings: _Beginnings, others_s: Sequence[float], allowed: int) -> int:
-    """Return with how many it may have become idle at once; 0 if these are not too many.
+    """Return how many may have become idle together with this one; 0 if that is not too many.
 
-    `others_s`: when others were seen in use, in order.
+    `others_s`: when other instances were seen in use, sorted.
     """
     together = beginnings.together_with(spell)
     if together <= allowed:

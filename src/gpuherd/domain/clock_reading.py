@@ -1,4 +1,4 @@
-"""Two clocks read at one moment, by which a step of the wall clock is seen, also across a restart."""
+"""Readings of two clocks at one moment. They reveal a step of the wall clock, also across a restart."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-# Less is the time between the two readings. A clock that is merely slewed takes the other one along.
+# Smaller differences come from the time between the two readings. A slewed clock moves both.
 STEP_MIN = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """What the wall clock showed, and how long the host had been up."""
+    """The wall clock and the uptime of the host at one moment."""
 
     at: datetime
     uptime: timedelta
-    # Of which boot of which host: uptimes of two do not compare.
+    # Identifies one boot of one host. Uptimes of different boots cannot be compared.
     boot_id: str
 
     def step_to(self, later: ClockReading) -> timedelta:
-        """Return by how much the wall clock was set between two readings; nothing where nobody can tell."""
+        """Return by how much the wall clock was set between two readings; zero if that cannot be known."""
         if self.boot_id != later.boot_id:
             return timedelta(0)
         step = (later.at - self.at) - (later.uptime - self.uptime)
         return step if abs(step) >= STEP_MIN else timedelta(0)
 
     def longest_until(self, later: ClockReading) -> timedelta:
-        """Return how long ago this was at a later reading, at most: the clock may have been set since.
+        """Return the longest time that can have passed until a later reading, even if the clock was set.
 
-        Of another boot only the wall clock tells.
+        After another boot only the wall clock is available.
         """
         by_wall = abs(later.at - self.at)
         if self.boot_id != later.boot_id:
@@ -45,7 +45,7 @@ class ClockSeam:
 
     before: datetime
     after: datetime
-    # What the clock would show at the reading that has noticed it, had it not been set.
+    # What the clock would have shown at the detecting reading if nothing had set it.
     noticed_at: datetime
 
     @property
@@ -54,7 +54,7 @@ class ClockSeam:
 
 
 def find_seam(last: ClockReading | None, this: ClockReading | None) -> ClockSeam | None:
-    """Return where the wall clock was set between two readings, if it was."""
+    """Return where the wall clock was set between two readings; None if it was not."""
     if last is None or this is None:
         return None
     step = last.step_to(this)
@@ -68,9 +68,9 @@ def by_present_clock(
     seams: Sequence[ClockSeam],
     at: datetime,
 ) -> datetime:
-    """Return a moment by the clock as it is now: exactly, where the clocks were read then and now.
+    """Return a moment by the present clock: exactly, if both clock readings exist.
 
-    Else the earliest that it can be. A step of the clock is a seam only once somebody has noticed it.
+    Otherwise return the earliest possible moment. Only a detected step counts as a seam.
     """
     # guard: a call is placed by the time since it, however often the clock was set
     if then is not None and now is not None and then.boot_id == now.boot_id:
@@ -79,16 +79,16 @@ def by_present_clock(
 
 
 def earliest(moment: datetime, seams: Sequence[ClockSeam], now: datetime) -> datetime:
-    """Return a moment by the clock as it is now, of which it is not known how often that was set since.
+    """Return the earliest moment, by the present clock, that a stored time can mean.
 
-    Where the clock was set back the same times come twice; then the earliest that it can mean. A time that
-    the clock has never shown was reckoned back, by a clock that had been set, to before that.
+    If the clock was set back, the same times occur twice. A time that no clock has shown was computed by a
+    clock that was set later; it counts as a time before that step.
     """
     shown: list[datetime] = []
     reckoned: list[datetime] = []
     shift = timedelta(0)
     for before, after in pairwise((None, *seams, None)[::-1]):
-        # It may be of the time between these two places, the later of which comes first here.
+        # It may lie between these two seams; the later seam comes first here.
         if before is not None:
             shift += before.step
         if moment > (now if before is None else before.noticed_at + STEP_MIN):

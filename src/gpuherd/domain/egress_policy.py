@@ -1,6 +1,6 @@
-"""Egress policy (SSRF protection).
+"""Egress policy: protection against server-side request forgery (SSRF).
 
-Which addresses, hosts, ports and URLs we may connect to, and which an operator may open.
+Decides to which addresses, hosts, ports and URLs gpuherd connects, and which of them an operator may open.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _table(rows: dict[str, str]) -> tuple[tuple[Network, str], ...]:
     return tuple((ip_network(cidr), kind) for cidr, kind in rows.items())
 
 
-# Link-local and metadata addresses give away the machine's own credentials: no setting opens them.
+# Link-local and metadata addresses reveal the machine's own credentials. No setting opens them.
 _ALWAYS_BLOCKED = _table(
     {
         "169.254.0.0/16": "link-local",
@@ -46,7 +46,7 @@ _ALWAYS_BLOCKED = _table(
 )
 
 
-# Spelled out because `is_global` passes several of these and changes its mind between Python releases.
+# Listed here because `is_global` accepts several of these and differs between Python releases.
 _BLOCKED_BY_DEFAULT = _table(
     {
         "0.0.0.0/8": "unspecified",
@@ -70,7 +70,7 @@ _BLOCKED_BY_DEFAULT = _table(
         "ff00::/8": "multicast",
         "2001:db8::/32": "documentation",
         "3fff::/20": "documentation",
-        # Only 2000::/3 is handed out for the public internet; the rest of IPv6 is closed as a whole.
+        # Only 2000::/3 is assigned to the public internet; the rest of IPv6 is blocked.
         "::/3": "reserved",
         "4000::/2": "reserved",
         "8000::/1": "reserved",
@@ -79,7 +79,7 @@ _BLOCKED_BY_DEFAULT = _table(
 )
 
 
-# These carry an IPv4 address to its real destination, so that address alone decides.
+# These carry an IPv4 address to its real destination, so only that address is checked.
 _IPV4_CARRIERS = tuple(map(ip_network, ("::ffff:0:0/96", "64:ff9b::/96", "2002::/16", "2001::/32")))
 
 
@@ -89,7 +89,10 @@ _LOCAL_NAT64, _SIX_TO_FOUR, _TEREDO = map(ip_network, ("64:ff9b:1::/48", "2002::
 
 
 class BlockedTarget(GpuherdError):
-    """We do not connect there; `reason` is fit for users and names no address that they did not name."""
+    """gpuherd does not connect to this target.
+
+    `reason` is safe to show: it names no address that the user did not name.
+    """
 
     code = "BLOCKED_TARGET"
 
@@ -100,13 +103,13 @@ class BlockedTarget(GpuherdError):
 
 @dataclass(frozen=True)
 class EgressPolicy:
-    """Which closed networks the operator has opened; link-local and metadata stay closed."""
+    """The blocked networks that the operator has opened. Link-local and metadata addresses stay blocked."""
 
     allow: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> EgressPolicy:
-        """Read CIDRs separated by commas; `ValueError` names the first entry that is none."""
+        """Parse CIDRs separated by commas; `ValueError` names the first invalid entry."""
         return cls(tuple(_read_network(entry.strip()) for entry in text.split(",") if entry.strip()))
 
     def opens(self, address: Address) -> bool:
@@ -115,7 +118,7 @@ class EgressPolicy:
 
 
 def check_address(address: str, policy: EgressPolicy) -> None:
-    """Return if we may connect to this socket address, or raise `BlockedTarget`."""
+    """Raise `BlockedTarget` if gpuherd may not connect to this socket address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -124,7 +127,7 @@ def check_address(address: str, policy: EgressPolicy) -> None:
 
 
 def check_parsed_address(address: Address, policy: EgressPolicy) -> None:
-    """Return if neither the address nor any address hidden inside it is closed, or raise `BlockedTarget`."""
+    """Raise `BlockedTarget` if the address, or an address inside it, is blocked."""
     if getattr(address, "scope_id", None) is not None:
         raise BlockedTarget("an address with a zone is not allowed")
     faces = (address, *_embedded(address))
@@ -144,7 +147,7 @@ def _refuse_if_in(table: tuple[tuple[Network, str], ...], address: Address) -> N
 
 
 def _embedded(address: Address) -> Iterator[IPv4Address]:
-    """Yield each IPv4 address to which a translator or tunnel could carry this one."""
+    """Yield each IPv4 address to which a translator or tunnel can map this one."""
     bits = int(address)
     if any(address in network for network in _IN_LAST_32_BITS):
         yield IPv4Address(bits & _LOW_32)
@@ -154,7 +157,7 @@ def _embedded(address: Address) -> Iterator[IPv4Address]:
         yield IPv4Address(bits >> 64 & _LOW_32)
         yield IPv4Address(~bits & _LOW_32)
     elif address in _LOCAL_NAT64:
-        # RFC 6052 skips the octet at bits 64-71; the operator may translate at /48, /56, /64 or /96.
+        # RFC 6052 skips the octet at bits 64-71. The operator may translate at /48, /56, /64 or /96.
         suffix = (bits >> 64 & 0xFFFF) << 56 | bits & (1 << 56) - 1
         yield from (IPv4Address(suffix >> shift & _LOW_32) for shift in (40, 32, 24, 0))
 
@@ -171,7 +174,7 @@ DNS_ANSWERS_MAX = 20
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-# Databases, caches, queues, remote shells and cluster agents: an HTTP request there can do harm by itself.
+# Databases, caches, queues, remote shells and cluster agents: a mere HTTP request can do harm there.
 _REFUSED_PORTS = frozenset(
     {1433, 1521, 2049, 2181, 2375, 2376, 2379, 2380, 3306, 3389, 5432, 5672, 5900, 5984, 6379, 9042, 9200}
     | {9300, 10250, 11211, 27017, 27018, 27019}
@@ -185,7 +188,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-# IDNA 2003 (ours) and 2008 read these differently, so the user and we could mean two different hosts.
+# IDNA 2003 (ours) and 2008 read these differently, so the user and gpuherd could mean different hosts.
 _AMBIGUOUS = frozenset("ßẞς")
 
 
@@ -194,7 +197,7 @@ _URL_SAFE = "/?%:@!$&'()*+,;=-._~[]"
 
 @dataclass(frozen=True)
 class AllowedEndpoint:
-    """A host and port that passed; `addresses` are known for literals and localhost, and empty for names."""
+    """A host and port that passed the checks. `addresses` is empty for names."""
 
     host: str
     port: int
@@ -203,21 +206,21 @@ class AllowedEndpoint:
 
 @dataclass(frozen=True)
 class AllowedUrl(AllowedEndpoint):
-    """A URL that passed, in ASCII, without the fragment."""
+    """A URL that passed, in ASCII, without its fragment."""
 
     scheme: str
     path: str
 
     @property
     def url(self) -> str:
-        """Return the URL to connect to: what was judged, not what was typed."""
+        """Return the URL that was checked, to connect to. It may differ from the text that the user typed."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _DEFAULT_PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}{self.path}"
 
 
 def check_url(url: str, policy: EgressPolicy) -> AllowedUrl:
-    """Return where `url` leads as far as its text tells, or raise `BlockedTarget`."""
+    """Return where `url` leads according to its text, or raise `BlockedTarget`."""
     parts = _split(url)
     if parts.scheme not in _DEFAULT_PORTS:
         raise BlockedTarget("only http and https URLs are allowed")
@@ -233,7 +236,7 @@ def check_url(url: str, policy: EgressPolicy) -> AllowedUrl:
 
 
 def check_endpoint(host: str, port: int, policy: EgressPolicy) -> AllowedEndpoint:
-    """Return the host in its plain form, or raise `BlockedTarget`; names still need `check_dns_answers`."""
+    """Return the normalized host, or raise `BlockedTarget`. Names also need `check_dns_answers`."""
     if port not in _DEFAULT_PORTS.values() and (not 1024 <= port <= 65535 or port in _REFUSED_PORTS):
         raise BlockedTarget(f"port {port} is not allowed")
     plain = _plain_host(host)
@@ -247,14 +250,14 @@ def check_endpoint(host: str, port: int, policy: EgressPolicy) -> AllowedEndpoin
     if plain in _METADATA_NAMES:
         raise BlockedTarget("the host is a cloud metadata name")
     inside = "." not in plain or plain.endswith(_INTERNAL_SUFFIXES)
-    # With an opened network such a name may be meant; its answers are then judged like all others.
+    # With an opened network such a name may be intended. Its answers are checked like all others.
     if inside and not policy.allow:
         raise BlockedTarget("the host is a name of an inside network")
     return AllowedEndpoint(plain, port, ())
 
 
 def check_dns_answers(answers: Sequence[str], policy: EgressPolicy) -> tuple[str, ...]:
-    """Return the addresses of a name in plain form; one blocked answer condemns them all."""
+    """Return the normalized addresses of a name. One blocked address blocks the name."""
     if len(answers) > DNS_ANSWERS_MAX:
         raise BlockedTarget(f"the host has more than {DNS_ANSWERS_MAX} addresses")
     for answer in answers:
@@ -272,7 +275,8 @@ def _opened_loopback(policy: EgressPolicy) -> tuple[str, ...]:
 def _split(url: str) -> SplitResult:
     if len(url) > URL_MAX_CHARS:
         raise BlockedTarget(f"the URL is longer than {URL_MAX_CHARS} characters")
-    # Before parsing: urlsplit drops tabs and newlines silently, and browsers read a backslash as a slash.
+    # Check before parsing: urlsplit drops tabs and newlines silently, and browsers read a backslash as a
+    # slash.
     if any(char.isspace() or not char.isprintable() or char == "\\" for char in url):
         raise BlockedTarget("the URL has a space, a backslash or a control character")
     try:
@@ -290,7 +294,7 @@ def _read_port(parts: SplitResult) -> int:
 
 
 def _plain_host(host: str) -> str:
-    """Return the host in lower-case ASCII, read as the strangest resolver would read it."""
+    """Return the host in lower-case ASCII, as the most permissive resolver would read it."""
     if _AMBIGUOUS & set(host):
         raise BlockedTarget("the host name is ambiguous: write it in its xn-- form")
     plain = unicodedata.normalize("NFKC", host).replace("。", ".").lower().removesuffix(".")
@@ -306,7 +310,7 @@ def _plain_host(host: str) -> str:
 
 
 def _read_literal(host: str) -> Address | None:
-    """Return the address that `host` spells, in any form that glibc takes, or None for a name."""
+    """Return the address that `host` spells in any form that glibc accepts; None for a name."""
     if ":" in host:
         try:
             return IPv6Address(host)
@@ -322,7 +326,7 @@ def _read_literal(host: str) -> Address | None:
 
 
 def _read_ipv4(labels: list[str]) -> IPv4Address:
-    """Read one to four parts, decimal, octal or hex; the last one fills the bytes that are left."""
+    """Parse one to four parts, decimal, octal or hex. The last part fills the remaining bytes."""
     *head, tail = (_read_number(label) for label in labels)
     if len(head) > 3 or any(part > 255 for part in head) or tail >= 1 << 8 * (4 - len(head)):
         raise ValueError("not an IPv4 address")
@@ -342,13 +346,13 @@ _URL_WITH_QUERY = re.compile(r"(?P<kept>[a-z][a-z0-9+.-]*://[^?#\s]*)[?#]\S*", r
 
 
 def redact_query(url: str) -> str:
-    """Return a URL with its query hidden."""
+    """Return the URL with its query hidden."""
     kept, mark, _ = url.partition("?")
     return f"{kept}{HIDDEN_QUERY}" if mark else url
 
 
 def redact_urls(value: Any) -> Any:
-    """Return JSON with the query of every URL in it hidden."""
+    """Return JSON in which the query of every URL is hidden."""
     match value:
         case str():
             return _URL_WITH_QUERY.sub(lambda found: found["kept"] + HIDDEN_QUERY, value)

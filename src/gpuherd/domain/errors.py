@@ -32,7 +32,7 @@ from typing import Any
 
 
 class GpuherdError(Exception):
-    """The root: a code for programs, a sentence for people, details for both."""
+    """The root of all errors: a code for programs, a sentence for people, details for both."""
 
     code = "INTERNAL_ERROR"
 
@@ -45,7 +45,7 @@ class GpuherdError(Exception):
 
 @dataclass(frozen=True)
 class FieldProblem:
-    """One thing that is wrong with one field of a request."""
+    """One problem with one field of a request."""
 
     field: str
     code: str
@@ -53,7 +53,7 @@ class FieldProblem:
 
 
 class InvalidRequest(GpuherdError):
-    """What was asked makes no sense; nothing was done."""
+    """The request is invalid. Nothing was done."""
 
     code = "VALIDATION_ERROR"
 
@@ -64,25 +64,25 @@ class InvalidRequest(GpuherdError):
 
 
 class NotFound(GpuherdError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
     code = "NOT_FOUND"
 
 
 class Conflict(GpuherdError):
-    """It exists, but not in a state in which this can be done."""
+    """The resource is not in a state that allows this."""
 
     code = "CONFLICT"
 
 
 class SecretUnreadable(Conflict):
-    """A value was sealed with another key, or changed since: it cannot be given to a machine."""
+    """A value was sealed with another key, or was changed. It cannot be given to a machine."""
 
     code = "SECRET_UNREADABLE"
 
 
 class SecretsKeyMissing(Conflict):
-    """There is no key to keep values with; without one they would be in the database for all to read."""
+    """No key to seal values is configured. Without it, values would be readable in the database."""
 
     code = "SECRETS_KEY_MISSING"
 
@@ -94,68 +94,68 @@ class SecretsKeyMissing(Conflict):
 
 
 class IdempotencyKeyReused(GpuherdError):
-    """One Idempotency-Key, two different requests: one of them is a mistake."""
+    """The same Idempotency-Key was used for two different requests."""
 
     code = "IDEMPOTENCY_KEY_REUSED"
 
 
 class QuotaExceeded(GpuherdError):
-    """The key may not use more than it does; details say what is used and what is allowed."""
+    """The limit of the key is reached. Details say what is used and what is allowed."""
 
     code = "QUOTA_EXCEEDED"
 
 
 class BudgetExhausted(QuotaExceeded):
-    """A budget does not hold this, too; details say what is spent of it and what would be allowed."""
+    """A budget does not allow this. Details say what is spent and what would be allowed."""
 
     code = "BUDGET_EXHAUSTED"
 
 
 class NoCapacity(GpuherdError):
-    """No offer that fits the wish is available; details say why for each."""
+    """No offer that fits the launch spec is available. Details give the reason for each."""
 
     code = "NO_OPTIMAL_PRODUCT_ANY_REGION"
 
 
 class StoreUnavailable(GpuherdError):
-    """The database could not be read or written; nothing was changed."""
+    """The database could not be read or written. Nothing was changed."""
 
     code = "STORE_UNAVAILABLE"
 
 
 class StoreOutcomeUnknown(StoreUnavailable):
-    """The database was lost at the commit: all of it was written, or nothing. Look before repeating it."""
+    """The connection was lost at the commit: all of it was written, or nothing. Check before repeating."""
 
     code = "STORE_OUTCOME_UNKNOWN"
 
 
 class MachineHeld(GpuherdError):
-    """A machine was to be bound under an id that another instance has, whose own is not proven to be gone."""
+    """Another instance has this machine id, and its own machine is not proven to be gone."""
 
 
 class StaleWrite(GpuherdError):
-    """The row has changed since it was read, or the lease on it is lost."""
+    """The row changed since it was read, or its lease is lost."""
 
     code = "STALE_WRITE"
 
 
 class LeadershipLost(StaleWrite):
-    """The write belongs to the leader, and another replica is the leader now.
+    """Another replica is the leader now, so the write is rejected.
 
-    Its fencing token is out of date.
+    The fencing token of the writer is out of date.
     """
 
     code = "DUTY_LOST"
 
 
 class CloudError(GpuherdError):
-    """Novita, or the way to it, said no or said nothing."""
+    """Novita, or the connection to it, failed or refused."""
 
     code = "CLOUD_ERROR"
 
 
 class CloudUnavailable(CloudError):
-    """The call surely had no effect; the same call may work later."""
+    """The call certainly had no effect. The same call may work later."""
 
     code = "NETWORK_ERROR"
 
@@ -165,13 +165,13 @@ class CloudUnavailable(CloudError):
 
 
 class CircuitOpen(CloudUnavailable):
-    """Too many calls failed lately, so this one was not made."""
+    """Too many calls failed recently, so this call was not made."""
 
     code = "CIRCUIT_BREAKER_OPEN"
 
 
 class RateLimited(CloudUnavailable):
-    """The cloud, or our own limit, wants us to slow down."""
+    """The cloud, or our own limit, requires a slower pace."""
 
     code = "RATE_LIMIT_EXCEEDED"
 

@@ -1,7 +1,7 @@
-"""Which cloud, and which account there, a database belongs to.
+"""Which cloud and which account a database belongs to.
 
-What a database remembers is true of one account only: elsewhere its machines are missing, and its wishes are
-orders that nobody gave.
+The contents of a database are valid for one account only. On another account its machines are missing, and
+its orders rent machines that no user wants.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ DIGEST_LENGTH = 32
 
 @dataclass(frozen=True)
 class CloudIdentity:
-    """A cloud: the simulator, or whatever answers at an address.
+    """A cloud: the simulator, or the API at an address.
 
-    The simulator's machines live in a file beside the database and its port is another at each start, so it
-    has no address.
+    The simulator has no address: its machines live in a file beside the database, and its port changes at
+    each start.
     """
 
     simulated: bool
@@ -36,18 +36,18 @@ SIMULATOR = CloudIdentity(simulated=True)
 
 
 class CloudClaim(StrEnum):
-    """What comes of starting on a database with a cloud."""
+    """The result of starting a database with a cloud."""
 
-    # It belongs to this cloud.
+    # The database belongs to this cloud.
     MATCHES = "matches"
-    # It belongs to none, or to another but holds nothing: it belongs to this one from now on.
+    # The database belongs to no cloud, or holds nothing. From now on it belongs to this cloud.
     TAKES = "takes"
-    # It belongs to another, and what it holds is of that one.
+    # The database belongs to another cloud and holds records of it.
     REFUSED = "refused"
 
 
 def judge_claim(stored: CloudIdentity | None, asked: CloudIdentity, *, holds_records: bool) -> CloudClaim:
-    """Return True if a database may be used with the cloud `asked`."""
+    """Decide whether a database may be used with the cloud `asked`."""
     if stored == asked:
         return CloudClaim.MATCHES
     if stored is None or not holds_records:
@@ -57,7 +57,7 @@ def judge_claim(stored: CloudIdentity | None, asked: CloudIdentity, *, holds_rec
 
 
 def refusal_words(stored: CloudIdentity, asked: CloudIdentity, where: str) -> str:
-    """Say what a database belongs to, what was asked for, and what can be done."""
+    """Return what the database belongs to, what was requested, and how to fix it."""
     begin = f"the database {where} belongs to {stored.words}, and it was to be used with {asked.words}."
     if stored.simulated:
         todo = "Its instances are simulated; give the real cloud a database of its own"
@@ -72,11 +72,11 @@ def refusal_words(stored: CloudIdentity, asked: CloudIdentity, where: str) -> st
 
 
 def account_digest(salt: str, api_key: Secret) -> str:
-    """Return what can be stored of an account's key: enough to know it again, not to find it out."""
+    """Return a digest of an account's key. It recognizes the key and does not reveal it."""
     key = api_key.reveal().encode("utf-8", "surrogatepass")
     return hmac.new(salt.encode(), key, hashlib.sha256).hexdigest()[:DIGEST_LENGTH]
 
 
 def account_flag(account: str) -> str:
-    """Return under which key it is written that this account is the one that the database belongs to."""
+    """Return the name under which the database stores that it belongs to this account."""
     return f"cloud_account:{account}"

@@ -1,4 +1,4 @@
-"""Adoption: what an instance looks like that gets a machine which was there before it."""
+"""Adoption: the instance that takes over an existing machine."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gpuherd.domain.instance.rent_attempt import plain_name
 NAME_MAX = 100
 
 
-# These want a new instance, even if the tag names them: what was deleted stays deleted.
+# These need a new instance even if the tag names them: a deleted instance stays deleted.
 _ENDED_STATUSES = frozenset({Status.DELETING, Status.DELETED})
 
 
 @dataclass(frozen=True)
 class AdoptionTerms:
-    """What an adoption needs to know beside the machine."""
+    """What an adoption needs besides the machine."""
 
     rental: Rental | None
     now: datetime
@@ -36,19 +36,19 @@ class AdoptionTerms:
 
 
 def check_adoptable(orphan: Orphan) -> None:
-    """Refuse a machine that is on its way out."""
+    """Reject a machine that is being removed."""
     leaving = orphan.order is OrphanOrder.DELETE and orphan.asked_at is not None
     if leaving or orphan.machine.phase in LEAVING_PHASES:
         raise Conflict(f"machine {orphan.cloud_id} is being removed", code="ORPHAN_LEAVING")
 
 
 def can_rebind(it: Instance, cloud_id: str) -> bool:
-    """Return True if the instance that a machine's tag names may have that machine."""
+    """Return True if the instance named by a machine's tag may get that machine."""
     return it.status not in _ENDED_STATUSES and it.cloud_id in (None, cloud_id)
 
 
 def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> Instance:
-    """Return an instance that is made for a machine."""
+    """Return a new instance for a machine."""
     mode = known_mode(machine.billing_mode) or BillingMode.ON_DEMAND
     blank = Instance(
         id=instance_id,
@@ -71,7 +71,7 @@ def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> In
 
 
 def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instance:
-    """Return an instance with the machine that it gets; goal and status follow what the machine is doing."""
+    """Return the instance with its machine. Goal and status follow the state of the machine."""
     goal, status = _GOAL_AND_STATUS_BY_PHASE.get(machine.phase, (Goal.RUNNING, Status.STARTING))
     now, runs = terms.now, status is Status.RUNNING
     return replace(
@@ -89,7 +89,7 @@ def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instan
         ready_at=(it.ready_at or now) if runs and it.health_check is None else None,
         stopped_at=now if status is Status.EXITED else None,
         deadline=now + terms.max_wait,
-        # It was there before us, and may hold data.
+        # The machine existed before gpuherd and may hold data.
         on_failure=OnFailure.KEEP,
         health=None,
         releasing=False,
@@ -108,6 +108,6 @@ _GOAL_AND_STATUS_BY_PHASE = {
 
 
 def _name(machine: Machine) -> str:
-    """Return the machine's own name as we would accept it: without our tag, visible, not too long."""
+    """Return the machine's own name as a valid instance name: without our tag, printable, not too long."""
     visible = "".join(char for char in plain_name(machine.name) if char.isprintable()).strip()
     return visible[:NAME_MAX].strip() or machine.cloud_id[:NAME_MAX]

@@ -23,23 +23,23 @@ from gpuherd.domain.instance.offer_ranking import (
     require_offers,
 )
 
-# After so long without another refusal the count begins anew.
+# After this time without a refusal the count starts again at zero.
 REFUSALS_FORGOTTEN = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class OfferRest:
-    """An offer that the cloud has refused for lack of stock, and what it said."""
+    """An offer that the cloud refused for lack of stock, and the cloud's message."""
 
     key: OfferKey
-    # In a row.
+    # Refusals in a row.
     refusals: int
     refused_at: datetime
     message: str
 
     @property
     def length(self) -> timedelta:
-        """How long it rests."""
+        """How long the offer rests."""
         return rest_length(self.refusals)
 
     @property
@@ -47,7 +47,7 @@ class OfferRest:
         return self.refused_at + self.length
 
     def is_over(self, now: datetime) -> bool:
-        # Both ways: after a wall clock that stepped back, the refusal seems to lie in the future.
+        # abs(): if the wall clock stepped back, the refusal seems to lie in the future.
         return abs(now - self.refused_at) >= self.length
 
     def is_forgotten(self, now: datetime) -> bool:
@@ -55,11 +55,11 @@ class OfferRest:
 
 
 def rest_after_refusal(key: OfferKey, message: str, earlier: OfferRest | None, now: datetime) -> OfferRest:
-    """Return how an offer rests that was refused just now."""
+    """Return the rest of an offer that the cloud has just refused."""
     if earlier is None or earlier.is_forgotten(now):
         return OfferRest(key, 1, now, message)
     if not earlier.is_over(now):
-        # Several were asking at the same time: that is one refusal.
+        # Several callers asked at the same time. That counts as one refusal.
         return earlier
     # guard: an offer rests longer each time
     return OfferRest(key, earlier.refusals + 1, now, message)
@@ -67,17 +67,17 @@ def rest_after_refusal(key: OfferKey, message: str, earlier: OfferRest | None, n
 
 @dataclass(frozen=True)
 class Waiter:
-    """One who waits in line."""
+    """One instance that waits in line."""
 
     instance_id: str
     since: datetime
     wish: LaunchSpec
-    # From then on, on demand will do, too; None: never, or always.
+    # From this time on, on-demand offers are accepted too. None: never, or from the beginning.
     fallback_at: datetime | None = None
 
     @property
     def order(self) -> tuple[datetime, str]:
-        """The oldest comes first."""
+        """The sort key: the oldest waiter comes first."""
         # guard: the oldest comes first
         return self.since, self.instance_id
 
@@ -87,31 +87,34 @@ class Waiter:
 
 @dataclass(frozen=True)
 class PlaceInLine:
-    """How many come first, when something is tried next if nobody does, and what the cloud said last."""
+    """How many waiters come first, when the next try happens, and the cloud's last message."""
 
     ahead: int
     next_try_at: datetime | None
     last_refusal: OfferRest | None
 
 
-# The offers that somebody would take if they were there.
+# The offers that a waiter would accept.
 Takes = Callable[[Waiter], Collection[OfferKey]]
 
 
 def is_in_line(it: Instance) -> bool:
-    """Return True if an instance waits for its turn; one whose last call has an unknown outcome does not."""
+    """Return True if the instance waits for its turn.
+
+    An instance whose last call has an unknown outcome does not.
+    """
     return it.line_since is not None and it.waiting_for is not None and wants_machine(it)
 
 
 def waiter_of(it: Instance, now: datetime) -> Waiter:
-    """Return an instance as one in line; who is not in it comes after all others."""
+    """Return the instance as a waiter. An instance that is not in line comes last."""
     after = it.wish.fallback_after_s
     fallback_at = None if after is None else it.created_at + timedelta(seconds=after)
     return Waiter(it.id, it.line_since or now, it.wish, fallback_at)
 
 
 def taken_before(me: Waiter, line: Iterable[Waiter], takes: Takes) -> dict[OfferKey, int]:
-    """Return the offers that others have waited for longer, each with how many have."""
+    """Return the offers that others have waited for longer, each with the number of those waiters."""
     waited_for: dict[OfferKey, int] = {}
     for other in line:
         if other.instance_id != me.instance_id and other.order < me.order:
@@ -128,7 +131,7 @@ def count_ahead(me: Waiter, line: Iterable[Waiter], takes: Takes) -> int:
 
 
 def heads(line: Iterable[Waiter], takes: Takes, on_sale: Collection[OfferKey]) -> Sequence[Waiter]:
-    """Return those who are the first in line for something that can be tried now."""
+    """Return the waiters that are first in line for an offer that can be tried now."""
     left, found = set(on_sale), []
     for waiter in sorted(line, key=lambda it: it.order):
         if not left:
@@ -140,7 +143,7 @@ def heads(line: Iterable[Waiter], takes: Takes, on_sale: Collection[OfferKey]) -
 
 
 def wanted_offers(offers: Iterable[Offer], wish: LaunchSpec, *, spot_only: bool) -> frozenset[OfferKey]:
-    """Return the offers that a wish would take if they were to be had."""
+    """Return the offers that a launch spec accepts, whether in stock or not."""
     modes = billing_modes(wish)[:1] if spot_only else billing_modes(wish)
     try:
         named = require_offers([it for it in offers if it.listed_as in modes], wish)

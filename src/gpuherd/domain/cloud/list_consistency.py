@@ -1,4 +1,4 @@
-"""Whether what we remember of an instance and what the cloud shows of its machine tell the same story."""
+"""Compares our record of an instance with what the cloud shows of its machine."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from gpuherd.domain.instance.instance import (
 
 
 class Consistency(StrEnum):
-    """Which side knows better, as the API says it."""
+    """Which side is newer. The API shows these words."""
 
     CONSISTENT = "consistent"
-    # We have ordered or know something that the cloud does not show (yet).
+    # We have ordered or know something that the cloud does not show yet.
     LOCAL_NEWER = "local-newer"
-    # The cloud shows something that our memory has not followed yet.
+    # The cloud shows something that our record does not have yet.
     NOVITA_NEWER = "novita-newer"
-    # Both cannot be true, and waiting alone will not make them agree.
+    # The two contradict each other, and waiting does not help.
     CONFLICTED = "conflicted"
 
 
 @dataclass(frozen=True)
 class ConsistencyVerdict:
-    """The judgement, and a sentence for people."""
+    """The verdict, and a sentence for people."""
 
     consistency: Consistency
     reason: str
 
 
-# The first is what a phase is called when we know nothing finer.
+# The first status is the default name of a phase.
 STATUSES_BY_PHASE = {
     Phase.CREATING: (Status.CREATING,),
     Phase.PULLING: (Status.STARTING,),
@@ -53,7 +53,10 @@ DOWN_PHASES = (Phase.STOPPED, Phase.FROZEN)
 
 
 def cloud_status(machine: Machine, known: Status | None = None) -> Status | None:
-    """Return what the cloud says in our words; `known` where it says the same, and where it says nothing."""
+    """Return the cloud's state as a status.
+
+    Return `known` if it agrees, or if the cloud's word is unknown.
+    """
     same = STATUSES_BY_PHASE.get(machine.phase)
     if same is None:
         return known
@@ -86,7 +89,10 @@ def judge_with_machine(instance: Instance, machine: Machine) -> ConsistencyVerdi
 
 
 def judge_without_machine(instance: Instance, *, awaited: bool, list_complete: bool) -> ConsistencyVerdict:
-    """Judge an instance without a machine in the list; `awaited`: a create call of it has no outcome yet."""
+    """Judge an instance whose machine is not in the list.
+
+    `awaited`: a create call of it has no outcome yet.
+    """
     if awaited:
         reason = "a create call has no clear answer yet, and the cloud shows no machine of it"
         return ConsistencyVerdict(Consistency.LOCAL_NEWER, reason)
@@ -105,11 +111,11 @@ def judge_without_machine(instance: Instance, *, awaited: bool, list_complete: b
 
 
 def _pending_order(instance: Instance, phase: Phase) -> str:
-    """Return what is asked of the cloud and not to be seen there yet, or nothing."""
+    """Return what we asked of the cloud and cannot see yet; empty if nothing."""
     if instance.releasing or instance.status is Status.DELETING:
         return "" if phase in (Phase.REMOVING, Phase.ABSENT) else "asked to be removed"
     if instance.status is Status.STOPPING:
         return "" if phase in DOWN_PHASES else "asked to stop"
-    # Only a machine that was up before is asked to start; a new one boots by itself.
+    # Only a machine that ran before is asked to start. A new machine boots by itself.
     restarted = instance.status is Status.STARTING and instance.stopped_at is not None
     return "asked to start" if restarted and phase in (*DOWN_PHASES, Phase.STOPPING) else ""

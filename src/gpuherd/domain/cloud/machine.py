@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What the cloud says about a machine."""
+    """The state of a machine in the cloud's words."""
 
     CREATING = "creating"
     PULLING = "pulling"
@@ -22,7 +22,7 @@ class Phase(StrEnum):
     FROZEN = "frozen"
     REMOVING = "removing"
     ABSENT = "absent"
-    # A word that we do not know yet: keep what we knew and say so.
+    # An unknown word: keep the known status and report the word.
     UNKNOWN = "unknown"
 
 
@@ -31,7 +31,7 @@ BOOTING = frozenset({Phase.CREATING, Phase.PULLING, Phase.STARTING})
 
 @dataclass(frozen=True)
 class PortMapping:
-    """One port of the container and where the world reaches it."""
+    """One port of the container, and its public address."""
 
     port: int
     endpoint: str
@@ -40,7 +40,7 @@ class PortMapping:
 
 @dataclass(frozen=True)
 class ConnectionDetails:
-    """How a person gets in. Passwords are left out on purpose: they are never stored."""
+    """How a person connects. Passwords are never stored."""
 
     ssh: str = ""
     jupyter: str = ""
@@ -70,93 +70,96 @@ class Machine:
     spot_status: str = ""
     spot_reclaim_at: datetime | None = None
     created_at: datetime | None = None
-    # The same tag as in the name, from the environment of the container: a second witness of ownership.
+    # The tag again, from the container's environment: a second proof of ownership.
     env_tag: str = ""
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
-    # What the cloud says that all of it costs an hour, where it says so. It is read when it begins to cost
-    # something, is not stored, and makes no machine another one.
+    # The total price per hour, if the cloud reports it. It is read when a cost begins, is not stored, and is
+    # not part of equality.
     hourly_usd: Decimal | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """All machines of the account, as one walk over the cloud's pages saw them."""
+    """All machines of the account, from one walk over the cloud's pages."""
 
     machines: tuple[Machine, ...]
-    # False when rows and total disagree or a page came twice: good for finding, useless for missing.
+    # False if rows and total disagree, or a page came twice. An incomplete list can show machines; it cannot
+    # prove one missing.
     complete: bool
     started_at: datetime
     finished_at: datetime
 
 
-# `reclaimed` is in no document, but has been seen.
+# `reclaimed` is undocumented, but it occurs.
 RECLAIM_SPOT_STATUSES = frozenset({"notified", "reclaiming", "terminated", "reclaimed"})
 
 
-# Novita promises so much time between the notice and the loss.
+# Novita promises this time between notice and loss.
 RECLAIM_NOTICE = timedelta(hours=1)
 
 
-# So many notices must be known before they are believed more than the promise; the latest ones count.
+# Measured notices replace the promise once there are at least this many; only the latest ones count.
 NOTICES_MIN, NOTICES_KEPT = 10, 200
 
 
-# What seems longer is a mistake of a clock.
+# A longer notice is a clock error.
 NOTICE_LONGEST = timedelta(days=7)
 
 
 @dataclass(frozen=True)
 class ReclaimNotice:
-    """The cloud has said that it will take a machine back."""
+    """The cloud's announcement that it takes a machine back."""
 
-    # When a list first showed it.
+    # When a list first showed the notice.
     seen_at: datetime
-    # When the cloud says that it happens; Novita does not say it before the reclaim has begun.
+    # The reclaim time from the cloud. Novita reports it only after the reclaim has begun.
     reclaim_at: datetime | None
-    # When to be gone from it: what the cloud says, else what it promises.
+    # The cloud's time if known, otherwise the promised time.
     loss_expected_at: datetime
 
 
 def read_notice(reclaim_at: datetime | None, seen_at: datetime, promised: timedelta) -> ReclaimNotice:
-    """Return a notice that was first seen at that moment, with the time that the cloud says by now."""
+    """Return a notice that was first seen at `seen_at`, with the reclaim time that the cloud reports now."""
     return ReclaimNotice(seen_at, reclaim_at, seen_at + promised if reclaim_at is None else reclaim_at)
 
 
 def usual_notice(lengths_s: Sequence[float], promised: timedelta) -> timedelta:
-    """Return for how long after its notice a machine can be counted on: as long as nineteen of twenty were
-    seen to be there, and not longer than is promised."""
+    """Return how long a machine usually survives its notice: 19 of 20 lasted this long.
+
+    At most the promise.
+    """
     if len(lengths_s) < NOTICES_MIN:
         return promised
     return min(promised, timedelta(seconds=sorted(lengths_s)[(len(lengths_s) - 1) // 20]))
 
 
 def counted_on_until(notice: ReclaimNotice, usual: timedelta) -> datetime:
-    """Return how long a machine can be counted on after its notice; what the cloud says is exact."""
+    """Return until when a machine is expected to run after its notice. A time from the cloud is exact."""
     if notice.reclaim_at is not None:
         return notice.loss_expected_at
     return min(notice.loss_expected_at, notice.seen_at + usual)
 
 
 def with_notice(lengths_s: Sequence[float], length: timedelta) -> Sequence[float]:
-    """Return what was seen with one notice more."""
+    """Return the measured lengths with one more."""
     if not timedelta(0) <= length <= NOTICE_LONGEST:
         return lengths_s
     return [*lengths_s, length.total_seconds()][-NOTICES_KEPT:]
 
 
 def is_reclaim_withdrawn(machine: Machine | None) -> bool:
-    """Return True if a machine runs and nothing is said of a reclaim; it means something after a notice."""
+    """Return True if a machine runs without a notice. Meaningful only after a notice."""
     return machine is not None and machine.phase is Phase.RUNNING and not _is_marked(machine)
 
 
 def is_reclaim_announced(machine: Machine | None) -> bool:
-    """Return True if a machine that still runs is about to be taken back."""
+    """Return True if a running machine has a reclaim notice."""
     return machine is not None and machine.phase is Phase.RUNNING and _is_marked(machine)
 
 
 def was_reclaimed(machine: Machine | None) -> bool:
-    """Return True if a machine stopped because the cloud took it back, and not on request."""
+    """Return True if the cloud reclaimed the machine, rather than stopping it on request."""
     return machine is not None and machine.phase is Phase.STOPPED and _is_marked(machine)
 
 
@@ -165,7 +168,7 @@ def _is_marked(machine: Machine) -> bool:
 
 
 class LogSource(StrEnum):
-    """Whose words: those of the program on the machine, or those of the cloud about it."""
+    """Whose log: the program on the machine, or the cloud's own."""
 
     INSTANCE = "instance"
     SYSTEM = "system"
@@ -173,9 +176,9 @@ class LogSource(StrEnum):
 
 @dataclass(frozen=True)
 class LogAddresses:
-    """Where the logs of a machine are streamed, empty where they are not.
+    """Where the logs of a machine are streamed; empty if they are not.
 
-    An address may carry a token, so it is for the egress alone: never shown, logged or stored.
+    An address may contain a token. Only the egress uses it; it is never shown, logged or stored.
     """
 
     phase: Phase
@@ -183,5 +186,5 @@ class LogAddresses:
     system: str = field(default="", repr=False)
 
     def of(self, source: LogSource) -> str:
-        """Return the address of one of the logs."""
+        """Return the address of one log."""
         return self.system if source is LogSource.SYSTEM else self.instance

@@ -24,7 +24,7 @@ VOLUME_GB_MIN, VOLUME_GB_MAX = 10, 4096
 
 @dataclass(frozen=True)
 class VolumeOrder:
-    """One volume to make."""
+    """The order of one volume."""
 
     name: str
     cluster_id: str
@@ -33,29 +33,29 @@ class VolumeOrder:
 
 @dataclass(frozen=True)
 class VolumeIntent:
-    """A create that may have been sent; written down before the first byte goes out.
+    """A create call that may have been sent; stored before the call.
 
-    Volumes have no tag, so their name is the witness: none is made while another one has it.
+    Volumes have no tag, so the name is the proof. While a name is taken, no volume of that name is created.
     """
 
-    # Tells it from every other intent of the same words.
+    # Distinguishes this intent from others with the same fields.
     nonce: str
     cluster_id: str
     size_gb: int
     sent_at: datetime
 
     def is_for(self, order: VolumeOrder) -> bool:
-        """Return True if this create asked for the same."""
+        """Return True if this create is for the same order."""
         return (self.cluster_id, self.size_gb) == (order.cluster_id, order.size_gb)
 
     def to_text(self) -> str:
-        """Return it as it is stored."""
+        """Return the intent as text, for storage."""
         stored = [self.nonce, self.cluster_id, self.size_gb, self.sent_at.isoformat()]
         return json.dumps(stored)
 
     @staticmethod
     def of_text(stored: str) -> VolumeIntent:
-        """Return what was stored."""
+        """Return the intent from its stored text."""
         nonce, cluster_id, size_gb, sent_at = json.loads(stored)
         return VolumeIntent(nonce, cluster_id, size_gb, datetime.fromisoformat(sent_at))
 
@@ -64,30 +64,30 @@ PRODUCT_NAME = "network volume"
 
 
 class VolumeLook(NamedTuple):
-    """When the volumes were looked at; `previous` is when the look before began, None if there was none."""
+    """The time of one volume list. `previous` is the start of the list before; None if there was none."""
 
     previous: datetime | None
     started_at: datetime
     finished_at: datetime
-    # By so much the wall clock was set forward since the look before.
+    # By how much the wall clock was set forward since the previous list.
     step: timedelta = timedelta(0)
 
     @property
     def since_previous(self) -> Edge:
-        """The interval in which everything has happened that this look shows for the first time."""
+        """The interval that contains every change that this list shows first."""
         begin = self.finished_at if self.previous is None else self.previous + self.step
-        # The wall clock may have been set back while nobody could notice it.
+        # An undetected step may have set the wall clock back.
         return Edge(min(begin, self.finished_at), self.finished_at)
 
     def by_old_clock(self, edge: Edge) -> Edge:
-        """Return an interval as the clock would have told it that was not set."""
+        """Return an interval by the clock before it was set."""
         return Edge(edge.lo - self.step, edge.hi - self.step)
 
 
 def read_volumes(
     going_on: Mapping[str, CostSpan], listed: Iterable[StorageVolume], look: VolumeLook
 ) -> list[CostSpan]:
-    """Return the spans that a look opens, carries on and closes."""
+    """Return the spans that a list opens, continues and closes."""
     found: list[CostSpan] = []
     seen = {it.volume_id: it for it in listed}
     for volume_id, span in going_on.items():
@@ -98,7 +98,7 @@ def read_volumes(
             seam = _after_begin(span, look.since_previous, look)
             found += [_closed(span, seam, "rate", look), *_opened(volume_id, rate, seam, "rate", look)]
         elif look.step:
-            # No hour that only the clock has seen, and none that it has seen twice.
+            # Neither count an hour that only the clock has seen nor count an hour twice.
             seam = Edge(look.started_at, look.started_at)
             found += [_closed(span, seam, "clock", look), *_opened(volume_id, rate, seam, "clock", look)]
         else:
@@ -114,7 +114,7 @@ def rate_of(volume: StorageVolume) -> Rate:
 
 
 def subject_of_volume(volume_id: str, volume: StorageVolume | None, now: datetime) -> CostSubject:
-    """Return whose a volume is: the account's, and no key's."""
+    """Return whose a volume is: it belongs to the account, not to a key."""
     return CostSubject(
         volume_id,
         None,
@@ -127,7 +127,7 @@ def subject_of_volume(volume_id: str, volume: StorageVolume | None, now: datetim
 
 
 def _after_begin(span: CostSpan, edge: Edge, look: VolumeLook) -> Edge:
-    """Return an interval, as the clock is now, without what lies before the begin of a span."""
+    """Return an interval, by the present clock, without the part before the start of a span."""
     return Edge(max(edge.lo, min(span.began.lo + look.step, edge.hi)), edge.hi)
 
 

@@ -1,4 +1,4 @@
-"""What lists of the cloud prove about a machine, and after how long."""
+"""What lists of the cloud prove about a machine, and after what time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuherd.domain.instance.rent_attempt import machine_tag
 
 
 class Witness(StrEnum):
-    """Whether a list showed a machine of ours that surely exists."""
+    """Whether a list showed a machine of ours that certainly exists."""
 
     SEEN = "seen"
-    # We own none that is old enough, so nothing vouches for the list.
+    # We have no machine that is old enough, so nothing confirms the list.
     NONE = "none"
-    # We own some and the list shows not one of them: the list lies.
+    # We have machines, and the list shows none of them: the list is wrong.
     MISSING = "missing"
 
 
@@ -31,9 +31,9 @@ class ListRecord:
     complete: bool
     witness: Witness
     machines: int = 0
-    # In which order they were written down, whatever the clocks said; 0 before it is.
+    # The order in which lists were stored, independent of clocks; 0 until it is stored.
     id: int = field(default=0, compare=False)
-    # What the clocks showed when it was finished; None of lists that an older version made.
+    # The clock readings at its end; None in lists of older versions.
     reading: ClockReading | None = field(default=None, compare=False)
 
     @property
@@ -43,9 +43,9 @@ class ListRecord:
         return self.complete and self.witness is not Witness.MISSING
 
     def age(self, now: ClockReading) -> timedelta | None:
-        """Return how old what it has shown is, at most: since its begin. None where nobody can say.
+        """Return the maximum age of what the list showed, counted from its start; None if unknown.
 
-        Those are lists that an older version has made, or in the middle of which the clock was set back.
+        It is unknown for lists of older versions, and if the clock was set during the list.
         """
         took = self.finished_at - self.started_at
         if self.reading is None or took < timedelta(0):
@@ -61,14 +61,17 @@ class ObservedMachine:
     machine: Machine
     first_seen_at: datetime
     changed_at: datetime
-    # Since when believable lists have not shown it, and how many of them; None while it is listed.
+    # Since when credible lists have not shown it, and how many of them; None while it is listed.
     missing_since: datetime | None = None
     missing_lists: int = 0
 
 
 @dataclass(frozen=True)
 class SettlingPolicy:
-    """How long we wait before we believe. Everything scales with the settling time of a create."""
+    """How long gpuherd waits before it trusts an absence.
+
+    All times scale with the settling time of a create.
+    """
 
     settle: timedelta = timedelta(seconds=180)
 
@@ -96,12 +99,12 @@ class SettlingPolicy:
 
     @property
     def takes_effect_within(self) -> timedelta:
-        """How long after a create call a machine may still be made by it; later it is another's."""
+        """How long after a create call a machine can be its result."""
         return self.settle * 20
 
     @property
     def collection_cycle(self) -> timedelta:
-        """The span within which no more than a few machines are removed by themselves."""
+        """The period in which the collector removes only a few machines."""
         return self.settle / 3
 
 
@@ -110,7 +113,7 @@ CLEAN_LISTS_NEEDED = 3
 
 
 def judge_witness(candidates: Iterable[str], listed: Iterable[str]) -> Witness:
-    """Tell what a list is worth, given the machines that it must show if it is honest."""
+    """Judge a list by the machines that it must show if it is correct."""
     must_show = set(candidates)
     if not must_show:
         return Witness.NONE
@@ -120,11 +123,11 @@ def judge_witness(candidates: Iterable[str], listed: Iterable[str]) -> Witness:
 def is_proven_not_created(
     sent_at: datetime, lists: Sequence[ListRecord], now: datetime, settling: SettlingPolicy
 ) -> bool:
-    """Return True if a create of unknown outcome may be given up, from the lists made since (oldest first).
+    """Return True if a create of unknown outcome certainly made no machine. `lists` are those since the call,
+    oldest first.
 
-    It needs the settling time and three clean lists in a row, some distance apart, all with the same worth:
-    lists without a witness say less, so they need five times as long, and the count starts anew when a
-    witness appears.
+    This takes the settling time and three clean lists in a row, some time apart, of the same worth. Lists
+    without a witness prove less: they need five times as long. The count restarts when a witness appears.
     """
     clean: list[ListRecord] = []
     for record in lists:
@@ -143,16 +146,16 @@ def is_proven_not_created(
     witnessed = clean[-1].witness is Witness.SEEN
     # guard: settling time
     needed = settling.settle if witnessed else settling.settle_without_witness
-    # The wait is measured to the last list, not to now: only a look that late proves anything.
+    # Measure the wait up to the last list, not to now: only a list that late proves anything.
     return _waited(sent_at, clean[-1].started_at, lists, settling) >= needed and now >= clean[-1].finished_at
 
 
 def _waited(
     sent_at: datetime, until: datetime, lists: Sequence[ListRecord], settling: SettlingPolicy
 ) -> timedelta:
-    """Return how long we have watched since the call; a gap between lists counts as their spacing at most.
+    """Return how long we have watched since the call. A gap between lists counts as one interval at most.
 
-    The stamps are of the wall clock, and that may jump ahead by an hour; it must not make us believe sooner.
+    The stamps come from the wall clock. If it jumps ahead by an hour, gpuherd must not decide earlier.
     """
     waited = timedelta(0)
     before = sent_at
@@ -170,10 +173,11 @@ def is_proven_absent(
     lists: Sequence[ListRecord],
     settling: SettlingPolicy,
 ) -> bool:
-    """Return True if a machine that we know by its id is proven to be gone.
+    """Return True if a machine with a known id is proven to be gone.
 
-    One that was listed must be missing from two believable lists some time apart. One that was never listed
-    can only be missed after its removal was asked for (`asked_at`, and the lists made since).
+    A machine that was listed must be missing from two credible lists some time apart. A machine that was
+    never listed is missing only after its removal was requested (at `asked_at`); `lists` are those since
+    then.
     """
     if sighting is not None:
         if sighting.machine.phase is Phase.ABSENT:
@@ -194,7 +198,7 @@ def is_proven_absent(
 def diff_listing(
     known: Mapping[str, ObservedMachine], listing: Listing, record: ListRecord, settling: SettlingPolicy
 ) -> list[ObservedMachine]:
-    """Return what a list changes in what we know: new machines, changed ones, and those that it misses."""
+    """Return what a list changes: new machines, changed machines, and machines that it lacks."""
     now = record.finished_at
     changed: list[ObservedMachine] = []
     listed = set()
@@ -204,7 +208,7 @@ def diff_listing(
         if before is None:
             changed.append(ObservedMachine(machine, first_seen_at=now, changed_at=now))
         elif before.machine != machine or before.missing_since is not None:
-            # The cloud may use an id again; then nobody has seen this machine before.
+            # The cloud may reuse an id; then this is a machine that no list has shown before.
             is_other = before.missing_since is not None and machine_tag(before.machine) != machine_tag(
                 machine
             )
@@ -221,7 +225,7 @@ def diff_listing(
 
 def _counts_as_missing(before: ObservedMachine, record: ListRecord, settling: SettlingPolicy) -> bool:
     if before.missing_since is None:
-        # Seen after this list began: the list is simply older than our knowledge.
+        # The machine was seen after this list began, so the list is older than our record.
         return before.changed_at < record.started_at
     if before.missing_lists >= 2:
         return False
@@ -240,14 +244,17 @@ def _missed(before: ObservedMachine, record: ListRecord) -> ObservedMachine:
 UNBELIEVED_MAX = timedelta(minutes=5)
 
 
-# A list that is made seldom may be that much older.
+# If lists are rare, they may be this many intervals old.
 UNBELIEVED_INTERVALS = 3
 
 
 def why_unbelieved(
     last: ListRecord | None, believed_at: datetime | None, since: datetime, now: datetime, poll: timedelta
 ) -> str | None:
-    """Say why there was no believable list for too long, `since` the process began; None: there was one."""
+    """Return why there was no credible list for too long; None if there was one.
+
+    `since` is the start of the process.
+    """
     begun = since if believed_at is None else max(believed_at, since)
     if now - begun <= max(UNBELIEVED_MAX, poll * UNBELIEVED_INTERVALS):
         return None

@@ -16,22 +16,22 @@ class BillingMode(StrEnum):
 
 
 def known_mode(word: str) -> BillingMode | None:
-    """Return the mode that the cloud's word means; it has others, and sometimes says none."""
+    """Return the billing mode for the cloud's word; None for other words and no word."""
     return BillingMode(word) if word in {it.value for it in BillingMode} else None
 
 
 class OfferKey(NamedTuple):
-    """What an offer is called wherever it is remembered: its stock is the same for everybody."""
+    """Identifies an offer in shared memory: all users see the same stock."""
 
     product_id: str
     region: str
-    # None where a version wrote it that did not keep it.
+    # None in records of a version that did not store it.
     billing_mode: BillingMode | None
 
 
 @dataclass(frozen=True)
 class Region:
-    """A place where machines run. People say the code, the wire wants the cluster id."""
+    """A place where machines run. People use the code; the cloud's API uses the cluster id."""
 
     code: str
     label: str
@@ -49,7 +49,7 @@ class Region:
 
 @dataclass(frozen=True)
 class DiskTariff:
-    """Novita's list price by default. The catalogue does not tell it, so the settings do."""
+    """Novita's list price by default. It comes from the settings, because the catalogue does not show it."""
 
     usd_per_gb_day: Decimal = Decimal("0.005")
     free_gb: int = 60
@@ -82,15 +82,15 @@ class Offer:
     disk_gb_min: int = 0
     disk_gb_max: int = 0
     disk: DiskTariff = NOVITA_DISK
-    # In which list it stood: one for each way to pay. None: in whichever was asked for.
+    # The billing mode of the list that showed the offer. None: the mode that was requested.
     listed_as: BillingMode | None = None
 
     def gpu_hourly_usd(self, mode: BillingMode) -> Decimal | None:
-        """Return the price of one GPU for one hour, or None where it is not sold that way."""
+        """Return the price of one GPU per hour; None if it is not sold that way."""
         return self.spot_usd if mode is BillingMode.SPOT else self.on_demand_usd
 
     def hourly_usd(self, mode: BillingMode, gpu_num: int, disk_gb: int) -> Decimal | None:
-        """Return the price of a whole machine for one hour, its disk included, or None as above."""
+        """Return the price of a machine per hour including its disk; None if it is not sold that way."""
         price = self.gpu_hourly_usd(mode)
         return None if price is None else price * gpu_num + self.disk.hourly_usd(disk_gb)
 
@@ -98,7 +98,7 @@ class Offer:
 HOURS_A_DAY = 24
 
 
-# To the billionth of a dollar: most prices of a disk for one hour have no end.
+# One billionth of a dollar: hourly disk prices are often periodic decimals.
 NANO_USD = Decimal("1e-9")
 
 

@@ -1,4 +1,4 @@
-"""Orphans: machines that cost money and are not ours, or no longer wanted."""
+"""Orphans: machines that cost money and that no instance of ours wants."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from gpuherd.domain.instance.rent_attempt import (
     parse_tag,
 )
 
-# Who removes surplus machines by itself; a person who orders something has another name.
+# The actor that removes surplus machines automatically. Orders of people have another name.
 COLLECTOR = "collector"
 
 
-# Asked again after so long, twice as long each time, and never more seldom than this.
+# Wait before the first repeat of a request. It doubles each time, up to this maximum.
 REQUEST_BACKOFF_FIRST = timedelta(seconds=30)
 
 
@@ -40,47 +40,47 @@ REQUEST_BACKOFF_CAP = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
 
 
-# On its way out; nothing is left to ask for.
+# The cloud is removing it; nothing is left to request.
 LEAVING_PHASES = frozenset({Phase.REMOVING, Phase.ABSENT})
 
 
-# No GPU is billed; its disk is.
+# Its GPUs are not billed; its disk is.
 UNBILLED_PHASES = LEAVING_PHASES | {Phase.STOPPED, Phase.FROZEN, Phase.CREATING}
 
 
 class OrphanVerdict(StrEnum):
     """Whose machine it is."""
 
-    # Ours, and a record of ours says that it is superfluous.
+    # Ours, and our records prove that it is superfluous.
     SURPLUS = "surplus"
-    # Ours by its tag, but no record of ours proves that we made it: this database is older than the machine,
-    # or it is somebody's copy.
+    # Ours by its tag, but no record proves that we made it: the database is older than the machine, or it is
+    # a copy.
     UNRECORDED = "unrecorded"
     # Another installation's, or of unknown origin.
     FOREIGN = "foreign"
 
 
 class OrphanOrder(StrEnum):
-    """What shall become of it."""
+    """What the user or the collector wants to do with it."""
 
     STOP = "stop"
     DELETE = "delete"
 
 
 class OrphanEnding(StrEnum):
-    """Why a machine is no orphan any more."""
+    """Why a machine is no longer an orphan."""
 
     GONE = "gone"
     ADOPTED = "adopted"
-    # An instance of ours has it after all.
+    # An instance of ours has it.
     CLAIMED = "claimed"
 
 
 @dataclass(frozen=True)
 class MachineRecords:
-    """What we hold about one machine."""
+    """Our records about one machine."""
 
-    # The instance that has it, and the create call of that instance which made a machine of this id.
+    # The instance that has it, and the create call of that instance that made a machine with this id.
     bound: Instance | None = None
     bound_attempt: Attempt | None = None
     # The create call whose tag it carries.
@@ -91,41 +91,41 @@ class MachineRecords:
 
 @dataclass(frozen=True)
 class OrphanFinding:
-    """The judgement on one machine, with a sentence for people."""
+    """The verdict on one machine, with a sentence for people."""
 
     verdict: OrphanVerdict
     reason: str
-    # The instance that it is about, if its tag or our memory names one.
+    # The instance named by the tag or by our records.
     instance_id: str | None = None
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """One line of the ledger."""
+    """One entry of the ledger of orphans."""
 
     machine: Machine
     finding: OrphanFinding
     first_seen_at: datetime
-    # Since when the verdict is what it is.
+    # Since when the verdict has been the same.
     judged_at: datetime
-    # When it was seen for the second time, long enough after the first.
+    # The second sighting, long enough after the first.
     confirmed_at: datetime | None = None
-    # What its GPUs cost an hour while it runs, if that is known.
+    # Hourly price of its GPUs while it runs, if known.
     gpus_usd: Decimal | None = None
-    # What its disk costs an hour as long as it is there.
+    # Hourly price of its disk.
     disk_usd: Decimal = Decimal(0)
     # When the machine last looked different in the lists.
     changed_at: datetime | None = None
     order: OrphanOrder | None = None
     ordered_at: datetime | None = None
     ordered_by: str = ""
-    # When the cloud was last asked to carry the order out, how often, and what it said against it.
+    # When the cloud was last asked to execute the order, how often, and its error.
     asked_at: datetime | None = None
     tries: int = 0
     error: str = ""
     gone_at: datetime | None = None
     ending: OrphanEnding | None = None
-    # The instance that it has become.
+    # The instance that adopted it.
     adopted_as: str | None = None
     version: int = 0
 
@@ -143,7 +143,7 @@ class Orphan:
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """What it costs an hour now."""
+        """Its hourly price now."""
         if self.gpus_usd is None:
             return None
         gpus_usd = Decimal(0) if self.machine.phase in UNBILLED_PHASES else self.gpus_usd
@@ -151,14 +151,14 @@ class Orphan:
 
     @property
     def since(self) -> datetime:
-        """Since when it exists, or at the least has been seen."""
+        """When it was created, or first seen."""
         return self.machine.created_at or self.first_seen_at
 
     def age(self, now: datetime) -> timedelta:
         return max(now - self.since, timedelta(0))
 
     def cost_so_far(self, now: datetime) -> Decimal | None:
-        """Return what it has cost as far as we can know, as if it had run from the beginning."""
+        """Return its cost so far, as if it had run from the beginning."""
         if self.gpus_usd is None:
             return None
         until = now if self.machine.phase not in UNBILLED_PHASES else self.changed_at or now
@@ -177,7 +177,7 @@ def judge_machine(
     first_seen_at: datetime,
     settling: SettlingPolicy,
 ) -> OrphanFinding | None:
-    """Tell whose machine it is; None: an instance of ours has it, or is about to find out that it does."""
+    """Judge whose machine it is. None: an instance of ours has it, or is about to get it."""
     holder = records.bound
     if holder is not None and has_given_up_machine(holder):
         holder = None
@@ -213,15 +213,15 @@ def judge_machine(
 
 
 def _is_of_other_instance(machine: Machine, holder: Instance) -> bool:
-    """Return True if the cloud has given the id of the machine that an instance lost to another one's."""
+    """Return True if the cloud gave the id of a lost machine to another one."""
     tag = owner_tag(machine)
     return was_machine_proven_gone(holder) and tag is not None and tag.instance_key != holder.key
 
 
 def _is_made_later(machine: Machine, holder: Instance, bound: Attempt | None) -> bool:
-    """Return True if a machine is surely not the one that the instance of its id has lost.
+    """Return True if a machine is certainly younger than the one that the instance lost.
 
-    One that was adopted carries the tag of another from the beginning, and may have come back.
+    An adopted machine carries a foreign tag from the beginning, and it may have come back.
     """
     return bound is not None and is_machine_of_other_call(machine, holder, bound)
 
@@ -229,7 +229,7 @@ def _is_made_later(machine: Machine, holder: Instance, bound: Attempt | None) ->
 def doubt_about(
     machine: Machine, attempt: Attempt, first_seen_at: datetime, settling: SettlingPolicy
 ) -> str | None:
-    """Say why a machine that carries the tag of a call need not have been made by it; None: it surely was."""
+    """Return why a machine with the tag of a call may not be made by that call; None if it certainly was."""
     call = f"create call {attempt.n} of instance {attempt.instance_id}"
     # guard: an environment alone deletes nothing
     if parse_tag(machine.name) is None:
@@ -262,7 +262,7 @@ def _surplus_reason(attempt: Attempt, named: Instance | None) -> str:
 
 
 def machine_claimed_error(cloud_id: str, instance_id: str) -> Conflict:
-    """Return the refusal to treat a machine as an orphan that an instance of ours has."""
+    """Return the error for an orphan order on a machine that one of our instances has."""
     return Conflict(
         f"machine {cloud_id} belongs to instance {instance_id}; start, stop or delete that instead",
         code="ORPHAN_CLAIMED",
@@ -271,16 +271,16 @@ def machine_claimed_error(cloud_id: str, instance_id: str) -> Conflict:
 
 
 def is_confirmed(judged_at: datetime, seen_at: datetime, settling: SettlingPolicy) -> bool:
-    """Return True if a list that showed the machine at `seen_at` is the second sighting that counts."""
+    """Return True if the list at `seen_at` is the second sighting that counts."""
     # guard: two sightings of a surplus machine
     return seen_at - judged_at >= settling.second_observation
 
 
 def brake(due: int, lately: int, instances: int) -> str | None:
-    """Say why surplus machines must not be removed by themselves now; None: they may be.
+    """Return why surplus machines must not be removed automatically now; None if they may.
 
-    `due` shall be removed now, `lately` were within the last cycle. To remove more than a tenth of all
-    instances at once is more likely a mistake of ours than intended.
+    `due` machines would be removed now, and `lately` were removed within the last cycle. A removal of more
+    than a tenth of all instances is more likely our mistake than intended.
     """
     allowed = blast_limit(instances)
     # guard: the brake
@@ -293,19 +293,19 @@ def brake(due: int, lately: int, instances: int) -> str | None:
 
 
 def is_fulfilled(it: Orphan) -> bool:
-    """Return True if nothing is left to do for the order."""
+    """Return True if the order is fulfilled."""
     return it.order is OrphanOrder.STOP and it.machine.phase in (Phase.STOPPED, Phase.FROZEN)
 
 
 def is_due(it: Orphan, now: datetime) -> bool:
-    """Return True if the cloud shall be asked now to carry the order out."""
+    """Return True if the cloud must be asked now to execute the order."""
     phase = it.machine.phase
     if it.order is None or phase in LEAVING_PHASES:
         return False
     if it.order is OrphanOrder.STOP and phase not in (Phase.RUNNING, Phase.UNKNOWN):
-        # While it boots or migrates it cannot be stopped yet.
+        # A booting or migrating machine cannot be stopped yet.
         return False
-    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    # abs(): if the wall clock stepped back, the last request seems to lie in the future.
     return it.asked_at is None or abs(now - it.asked_at) >= _request_backoff(it.tries)
 
 
@@ -315,12 +315,12 @@ def _request_backoff(tries: int) -> timedelta:
 
 
 def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
-    """Return the orphan with an order; the same order again changes nothing, and a delete is never undone."""
+    """Return the orphan with an order. The same order again changes nothing; a delete is never undone."""
     if it.order is order and (it.ordered_by == by or by == COLLECTOR):
         return it
     if it.order is OrphanOrder.DELETE and order is OrphanOrder.STOP:
         return it
-    # What was asked for already need not be asked for at once again only because a second caller wants it.
+    # A second caller with the same order does not repeat the request at once.
     fresh = it.order is not order
     return replace(
         it,
@@ -334,19 +334,19 @@ def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan
 
 
 def without_order(it: Orphan) -> Orphan:
-    """Return the orphan as if nothing had been ordered."""
+    """Return the orphan without its order."""
     return replace(it, order=None, ordered_at=None, ordered_by="", asked_at=None, tries=0, error="")
 
 
 def is_made_by_another(
     machine: Machine, attempts: Iterable[Attempt], installation: str, since: datetime
 ) -> bool:
-    """Return True if a machine carries our id, was made after `since`, and by none of our calls.
+    """Return True if a machine with our id was made after `since` by none of our calls.
 
-    `attempts` are those of the instance that its tag names, read after the list that showed the machine. What
-    was made earlier proves nothing: it may be of a life of this database that an old copy has replaced.
+    `attempts` belong to the instance named by its tag, read after the list that showed the machine. Older
+    machines prove nothing: an old copy may have replaced this database in the meantime.
     """
-    # The environment may have been copied from a machine of ours, together with what else people copy.
+    # Only the name counts: people copy environments from our machines.
     tag = parse_tag(machine.name)
     if tag is None or tag.installation != installation:
         return False
@@ -354,6 +354,6 @@ def is_made_by_another(
     if machine.created_at is None or machine.created_at <= since:
         return False
     known = {it.tag: it.n for it in attempts}
-    # Refused calls of long ago are forgotten, so that such a number may have been ours.
+    # Old refused calls are forgotten, so this number may be one of ours.
     may_be_forgotten = tag.attempt <= max(known.values(), default=0) - ATTEMPTS_KEPT
     return str(tag) not in known and not may_be_forgotten

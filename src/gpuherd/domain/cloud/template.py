@@ -25,7 +25,7 @@ from gpuherd.domain.instance.launch_spec import (
     registry_of,
 )
 
-# The channel of the templates that Novita offers to every account.
+# Channel of the templates that Novita offers to every account.
 OFFICIAL = "official"
 
 
@@ -40,7 +40,7 @@ class Template:
     command: str = ""
     entrypoint: str = ""
     ports: tuple[tuple[int, str], ...] = ()
-    # Hidden from repr: people keep tokens in here.
+    # Hidden from repr, because people keep tokens here.
     envs: tuple[tuple[str, str], ...] = ()
     channel: str = ""
     min_cuda_version: str = ""
@@ -50,13 +50,13 @@ class Template:
 
 
 class TemplateUnusable(GpuherdError):
-    """The template exists, but nothing can be started from it."""
+    """The template exists, but no machine can be started from it."""
 
     code = "INVALID_TEMPLATE_CONFIGURATION"
 
 
 def check_template(template: Template) -> Template:
-    """Return the template if a machine can be started from it, or say what is wrong with it."""
+    """Return the template if a machine can be started from it; otherwise raise the reason."""
     problems = []
     if not template.image.strip():
         problems.append("it names no image")
@@ -79,7 +79,7 @@ def check_template(template: Template) -> Template:
 
 @dataclass(frozen=True)
 class CreateCall:
-    """One create call, complete: what the cloud is asked to rent."""
+    """One complete create call: what the cloud is asked to rent."""
 
     name: str
     tag: str
@@ -88,10 +88,10 @@ class CreateCall:
     gpu_num: int
     disk_gb: int
     billing_mode: BillingMode
-    # Variables whose values are redacted also in pieces where an answer quotes them.
+    # Variables whose values are redacted even in part, if an error message quotes them.
     secret_envs: frozenset[str] = frozenset()
     volumes: tuple[VolumeMount, ...] = ()
-    # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
+    # By the boot-time clock of the deciding process: after this moment the call must not be sent.
     send_by_s: float = field(default=math.inf, compare=False)
 
 
@@ -99,7 +99,7 @@ NO_TEMPLATE = Template(template_id="", name="", image="")
 
 
 def run_spec(template: Template, given: GivenInputs) -> Template:
-    """Return what runs, all but the variables that were given beside it."""
+    """Return what runs, without the variables of the launch spec."""
     if given is NO_INPUTS or given == NO_INPUTS:
         return check_template(template)
     image = template.image if given.image_url is None else given.image_url
@@ -120,7 +120,7 @@ def run_spec(template: Template, given: GivenInputs) -> Template:
 
 
 def replaced_parts(template: Template, spec: Template, given: GivenInputs) -> dict[str, Any]:
-    """Return what the template says where something else runs; of variables the names."""
+    """Return the parts of the template that the launch spec replaces; only the names of variables."""
     before, after = _parts(template), _parts(spec)
     replaced = {name: value for name, value in before.items() if value and value != after[name]}
     names = tuple(name for name, _ in template.envs if name in given.env_names)
@@ -138,14 +138,17 @@ def _parts(it: Template) -> dict[str, Any]:
 
 
 def _registry_auth_id(template: Template, given: GivenInputs, image: str) -> str | None:
-    """Return the credential to pull with; that of the template is for no other registry than its own."""
+    """Return the credential for the pull. The template's credential is only for its own registry."""
     if given.registry_auth_id is not None:
         return given.registry_auth_id
     return None if registry_of(image) == registry_of(template.image) else ""
 
 
 def with_envs(template: Template, envs: Sequence[OpenedEnv]) -> Template:
-    """Return what runs with its whole environment: of two variables of one name the given one counts."""
+    """Return what runs with its complete environment.
+
+    A variable of the launch spec replaces one of the template.
+    """
     if not envs:
         return template
     merged = dict(template.envs) | {it.name: it.value.reveal() for it in envs}
@@ -154,7 +157,7 @@ def with_envs(template: Template, envs: Sequence[OpenedEnv]) -> Template:
 
 @dataclass(frozen=True)
 class RegistryCredential:
-    """A login to a registry, without its password."""
+    """A registry login, without its password."""
 
     auth_id: str
     name: str
@@ -171,13 +174,13 @@ class PrewarmState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    # The cloud said a word that we do not know.
+    # The cloud used a word that gpuherd does not know.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class PrewarmProduct:
-    """A product on whose hosts the image shall be."""
+    """A product whose hosts get the image."""
 
     product_id: str
     product_name: str
@@ -185,20 +188,20 @@ class PrewarmProduct:
 
 @dataclass(frozen=True)
 class Prewarm:
-    """One task of the account."""
+    """One prewarm task of the account."""
 
     prewarm_id: str
     image: str
     region: str
     cluster_id: str
     state: PrewarmState
-    # Of a credential that the account has; never anything else.
+    # Always a credential of the account.
     registry_auth_id: str = ""
-    # None: all of the region.
+    # Empty: all products of the region.
     products: tuple[PrewarmProduct, ...] = ()
     size_bytes: int | None = None
     note: str = ""
-    # Why it failed, without any password.
+    # Why it failed, without passwords.
     reasons: tuple[str, ...] = ()
     created_at: datetime | None = None
     completed_at: datetime | None = None
@@ -206,7 +209,7 @@ class Prewarm:
 
 @dataclass(frozen=True)
 class PrewarmQuota:
-    """How many tasks the account has and may have, and how large an image may be."""
+    """How many tasks the account has and may have, and the maximum image size."""
 
     used: int
     limit: int
@@ -219,7 +222,7 @@ class PrewarmQuota:
 
 @dataclass(frozen=True)
 class PrewarmOrder:
-    """One task to make."""
+    """The order of one task."""
 
     image: str
     cluster_id: str
@@ -228,7 +231,7 @@ class PrewarmOrder:
     note: str = ""
 
     def is_done_by(self, task: Prewarm) -> bool:
-        """Return True if this task pulls the same to the same place."""
+        """Return True if this task pulls the same image to the same place."""
         ids = {it.product_id for it in self.products}
         same_place = (self.image, self.cluster_id) == (task.image, task.cluster_id)
         return same_place and ids == {it.product_id for it in task.products}
