@@ -183,25 +183,25 @@ class CloudTimeout(CloudUnavailable):
 
 
 class OutcomeUnknown(CloudError):
-    """The call may or may not have had its effect. Never repeat it: look first."""
+    """The call may have had its effect, or not. Never repeat it; check first."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class MachineGone(CloudError):
-    """The cloud does not know this machine (any more)."""
+    """The cloud does not know this machine, or no longer."""
 
     code = "MACHINE_NOT_FOUND"
 
 
 class OutOfStock(CloudError):
-    """This offer cannot be had now; another one might."""
+    """This offer is sold out now; another offer may be available."""
 
     code = "RESOURCE_CONSTRAINTS"
 
 
 class CloudRefused(CloudError):
-    """The cloud understood the call and refuses it for good."""
+    """The cloud understood the call and rejects it permanently."""
 
     code = "CLOUD_REFUSED"
 

@@ -1,4 +1,4 @@
-"""A job: its kind, priority and status, and what a pass makes of it."""
+"""A job: its kind, priority and status, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JOB_ID_PREFIX = "job_"
 
 
 class Priority(IntEnum):
-    """Higher runs first; inside one priority, older first."""
+    """Higher runs first; within one priority, older first."""
 
     LOW = 10
     NORMAL = 20
@@ -19,7 +19,7 @@ class Priority(IntEnum):
 
 
 class JobStatus(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
@@ -29,7 +29,7 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to be done. While a job with the same key is not finished, a second one is not taken."""
+    """A job to enqueue. It is dropped if an unfinished job has the same key."""
 
     id: str
     kind: str
@@ -43,7 +43,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it stands now."""
+    """A job as it is stored now."""
 
     id: str
     kind: str
@@ -67,15 +67,15 @@ def delivery_key(delivery_id: str) -> str:
 
 @dataclass(frozen=True)
 class Done:
-    """The job has reached its end."""
+    """The job is finished."""
 
-    # Whether that is written already, together with what the job has brought about.
+    # True if the outcome is already stored, together with the effects of the job.
     written: bool = False
 
 
 @dataclass(frozen=True)
 class Snooze:
-    """Nothing failed, but the job must run again after a while (or when somebody wakes it)."""
+    """Nothing failed. The job runs again after `delay`, or when it is woken."""
 
     delay: timedelta
     reason: str = ""
@@ -83,7 +83,7 @@ class Snooze:
 
 @dataclass(frozen=True)
 class Retry:
-    """The try failed and counts; the next one comes after `delay`, if one is left."""
+    """The try failed and counts. The next one comes after `delay` if tries are left."""
 
     delay: timedelta
     error: str
@@ -91,10 +91,10 @@ class Retry:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The job has failed for good, whatever tries are left."""
+    """The job failed permanently, even if tries are left."""
 
     error: str
-    # Whether that is written already, together with what the job has brought about.
+    # True if the outcome is already stored, together with the effects of the job.
     written: bool = False
 
 

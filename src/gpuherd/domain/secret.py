@@ -12,7 +12,7 @@ HIDDEN = "***"
 
 
 class Secret:
-    """Holds a string that only `reveal()` gives out."""
+    """A string that only `reveal()` returns."""
 
     __slots__ = ("_value",)
     __hash__ = None  # type: ignore[assignment]  # a hash is a fingerprint of the value
@@ -21,7 +21,7 @@ class Secret:
         object.__setattr__(self, "_value", value)
 
     def reveal(self) -> str:
-        """Return the value itself; call it where the value is used, and keep the result nowhere."""
+        """Return the value. Call it where the value is used, and do not store the result."""
         value: str = object.__getattribute__(self, "_value")
         return value
 
@@ -54,12 +54,12 @@ class Secret:
     def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
         return self
 
-    # Every pickle protocol comes by here.
+    # Every pickle protocol calls this.
     def __getstate__(self) -> NoReturn:
         raise TypeError("a secret is not written down")
 
 
-# The value goes into a variable, so it is no longer than one.
+# The value becomes an environment variable, so it has the same maximum length.
 VALUE_CHARS_MAX = 4095
 
 
@@ -67,13 +67,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 NAME_RULE = "must be 1 to 63 letters, digits, _ . or -, and begin with a letter or a digit"
 
 
-# The owner of what an admin lets every key use; no key has such an id.
+# The owner of secrets that an admin shares with every key. No key has this id.
 SHARED_OWNER = "*"
 
 
 @dataclass(frozen=True)
 class NamedSecret:
-    """What is remembered of a secret. Its owner, a key, may use it; a shared one, every key."""
+    """The stored record of a secret. Its owner (a key) may use it; every key may use a shared one."""
 
     owner: str
     name: str
@@ -87,5 +87,8 @@ class NamedSecret:
 
     @property
     def about(self) -> str:
-        """What the value is bound to: copied to another owner or name it is worth nothing."""
+        """The owner and name to which the value is bound.
+
+        Copied to another owner or name, it cannot be opened.
+        """
         return f"secret/{self.owner}/{self.name}"

@@ -1,4 +1,4 @@
-"""The spans that tell of a rental and of a delivery."""
+"""The trace spans of a rental and of a delivery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attribute = str | int | float | bool
 
 
 class SpanKind(Enum):
-    """Which side of a call it is, if any."""
+    """Which side of a call the span is, if any."""
 
     INTERNAL = "internal"
     CLIENT = "client"
@@ -29,29 +29,29 @@ class SpanKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All that is done about one subject: a rental, an operation, a delivery.
+    """All work on one subject: a rental, an operation or a delivery.
 
-    Its id follows from the id of the subject, so any process may add to it, at any time.
+    The trace id is derived from the subject's id, so any process may add spans at any time.
     """
 
-    # None: nothing else will ever be a part of it.
+    # None: the trace has only this one part.
     subject: str | None = None
-    # The rental that it comes from, where it is not the rental itself.
+    # The rental that caused it, if it is not the rental itself.
     origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndedSpan:
-    """One piece of work. No word in it was written by a user or by the cloud."""
+    """One piece of finished work. It contains no words of a user or of the cloud."""
 
     name: str
     begun: datetime
     ended: datetime
-    # None: a child of whatever is open where it is recorded.
+    # None: a child of the span that is open where it is recorded.
     trace: Trace | None = None
-    # The one that all others of its trace hang on.
+    # The parent of all other spans of its trace.
     is_root: bool = False
-    # There is one of this name in a trace: told twice, by two processes, it is still the same.
+    # A trace has only one span of this name. If two processes report it, it is the same span.
     is_single: bool = False
     kind: SpanKind = SpanKind.INTERNAL
     failed: bool = False
@@ -63,19 +63,19 @@ SPAN_ID_BYTES = 8
 
 
 def trace_id_of(subject: str) -> int:
-    """Return the id of the trace about a subject: the 128 bits of its ULID."""
+    """Return the id of the trace of a subject: the 128 bits of its ULID."""
     number = ulid_number(subject.rpartition("_")[2])
-    # An id of another form has a trace as well; and zero is none.
+    # Ids in another format have a trace too. Zero is not a valid trace id.
     return number or _hashed(subject, TRACE_ID_BYTES)
 
 
 def root_span_id_of(subject: str) -> int:
-    """Return the id of the span that all others of the trace hang on."""
+    """Return the id of the root span of the trace."""
     return single_span_id_of(subject, "")
 
 
 def single_span_id_of(subject: str, name: str) -> int:
-    """Return the id of the one span of this name in a trace."""
+    """Return the id of the only span of this name in a trace."""
     return _hashed(f"{subject} {name}", SPAN_ID_BYTES)
 
 
@@ -91,10 +91,10 @@ HTTP_STATUS = "http.response.status_code"
 
 
 def trace_of(it: Instance) -> Trace:
-    """Return the trace that work for an instance belongs to now.
+    """Return the trace to which work for an instance belongs now.
 
-    The rental ends when it can be used or has failed; a trace does not go on for weeks. Whatever comes later
-    has a trace of its own, and a link to the rental.
+    The rental trace ends when the instance is usable or has failed, because a trace must not last for weeks.
+    Later work has its own trace with a link to the rental.
     """
     if it.operation is not None and it.operation.is_running:
         return Trace(it.operation.id, it.id)
@@ -104,19 +104,19 @@ def trace_of(it: Instance) -> Trace:
 
 
 def is_renting(it: Instance) -> bool:
-    """Return True if it was never usable so far, and still may be."""
+    """Return True if it was never usable and still may become so."""
     return it.ready_at is None and it.last_error is None and it.status is not Status.DELETED
 
 
 def queued_since(it: Instance) -> datetime | None:
-    """Return since when an instance waits for its first turn, on this way; None if it has had one."""
+    """Return since when the instance waits for its first pass; None if it has had one."""
     if it.operation is not None and it.operation.is_running:
         return it.operation.requested_at if len(it.operation.phases) <= 1 else None
     return it.created_at if it.sequence <= 1 and is_renting(it) else None
 
 
 def spans_of_change(before: Instance, after: Instance, now: datetime) -> Iterator[EndedSpan]:
-    """Yield what has ended with this change, but for operations."""
+    """Yield the spans that end with this change, except operations."""
     wait, still = before.waiting_for, after.waiting_for
     if wait is not None and wait.since is not None and (still is None or still.what is not wait.what):
         yield EndedSpan(
@@ -127,7 +127,7 @@ def spans_of_change(before: Instance, after: Instance, now: datetime) -> Iterato
 
 
 def spans_of_operations(instance: Instance, operations: Iterable[Operation]) -> Iterator[EndedSpan]:
-    """Yield the roots of the operations that have ended."""
+    """Yield the root spans of the operations that have ended."""
     for it in operations:
         if it.ended_at is not None and not it.is_running:
             attributes = {**_about(instance), OUTCOME: it.state.value, **_code(it.error)}
@@ -175,7 +175,7 @@ ACCEPTED = "ok"
 def try_span(
     delivery: Delivery, outcome: str, status: int | None, begun: datetime, ended: datetime
 ) -> EndedSpan:
-    """Return one try; the delivery is as it was before it."""
+    """Return the span of one try. The delivery is in its state before the try."""
     attributes = {**_delivery_spans_about(delivery), OUTCOME: outcome, ATTEMPT: delivery.tries + 1}
     if status is not None:
         attributes[HTTP_STATUS] = status
@@ -191,7 +191,7 @@ def try_span(
 
 
 def delivery_span(delivery: Delivery, now: datetime) -> EndedSpan:
-    """Return a delivery that has ended: its receiver took it, or it was given up."""
+    """Return the span of a delivery that was accepted or given up."""
     return EndedSpan(
         "delivery",
         delivery.created_at,
@@ -216,7 +216,7 @@ _VALUE = re.compile(r"[\x20-\x7e]*")
 
 
 def otlp_headers(text: str) -> dict[str, str]:
-    """Return the headers of `name=value,name=value`; `ValueError`, which tells none, if it is not so."""
+    """Return the headers of `name=value,name=value`. Raises `ValueError` without quoting a header."""
     headers = {}
     for pair in filter(None, (it.strip() for it in text.split(","))):
         name, found, value = (it.strip() for it in pair.partition("="))

@@ -1,7 +1,4 @@
-"""Goals.
-
-What becomes of an instance that is to be started, restarted, stopped or deleted, or why it cannot be.
-"""
+"""Goal changes: start, restart, stop and delete, or why an instance rejects them."""
 
 from __future__ import annotations
 
@@ -34,20 +31,20 @@ RESTARTABLE = frozenset({Status.RUNNING, Status.HEALTH_CHECKING, Status.READY})
 
 @dataclass(frozen=True)
 class StartOrder:
-    """How it shall be brought up: what to check, whom to tell; None keeps what the instance has."""
+    """How a start is done: what to check, and whom to notify. None keeps the instance's own value."""
 
     health_check: HealthCheck | None = None
     webhook_url: str | None = None
     max_wait: timedelta = timedelta(minutes=20)
     expected: timedelta = timedelta(minutes=4)
-    # How far ahead the end of a lease that begins anew is announced.
+    # How long before its end a restarted lease is announced.
     lease_warning: timedelta = timedelta(minutes=10)
-    # How long it may wait if others have its GPUs now.
+    # How long the start may wait if others have its GPUs.
     capacity_wait_s: int = 0
 
 
 def start(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
-    """Return the instance on its way up again. Only what has exited can be started."""
+    """Return the instance on its way up. Only a stopped instance can be started."""
     current = instance.operation
     if current is not None and current.is_running and current.kind is OperationKind.START:
         raise Conflict(
@@ -67,7 +64,7 @@ def start(instance: Instance, order: StartOrder, operation_id: str, now: datetim
 
 
 def restart(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
-    """Return the instance on its way up again, from where it runs."""
+    """Return the running instance on its way through a restart."""
     if instance.status not in RESTARTABLE or instance.cloud_id is None:
         current = instance.operation
         under_way = {"operationId": current.id} if current is not None and current.is_running else {}
@@ -107,7 +104,7 @@ def _on_the_way_up(
 
 
 def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
-    """Return the instance on its way down. Stopping twice is one stop."""
+    """Return the instance on its way down. A second stop changes nothing."""
     current = instance.operation
     if current is not None and current.is_running and current.kind is OperationKind.STOP:
         return instance
@@ -130,7 +127,7 @@ def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
 
 
 def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
-    """Return the instance on its way out. Possible at any time; deleting twice is one delete."""
+    """Return the instance on its way out. This is always possible; a second delete changes nothing."""
     current = instance.operation
     if current is not None and current.kind is OperationKind.DELETE:
         return instance
@@ -141,7 +138,7 @@ def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
         reason="asked to delete",
         waiting_for=None,
         operation=requested(operation_id, OperationKind.DELETE, now),
-        # A machine that is being given back already need not be asked for again.
+        # A machine that is already being removed needs no second request.
         asked_at=instance.asked_at if instance.releasing else None,
         releasing=False,
         settled=False,
@@ -149,10 +146,10 @@ def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
 
 
 def can_stop(instance: Instance) -> bool:
-    """Return True if a stop is accepted."""
+    """Return True if the instance accepts a stop."""
     if instance.cloud_id is None:
         return False
-    # A start that failed has left its machine as it is, and it may cost money.
+    # A failed start left the machine as it is, and it may cost money.
     return instance.status in STOPPABLE or (instance.status is Status.FAILED and _after_a_start(instance))
 
 
@@ -161,14 +158,17 @@ def _after_a_start(instance: Instance) -> bool:
 
 
 def _start_asked_at(instance: Instance, now: datetime) -> datetime | None:
-    """Return when the cloud was asked for the start that a stop puts aside: it may still be on its way."""
+    """Return when the cloud was asked for the start that a stop replaces.
+
+    That start may still take effect.
+    """
     if instance.asked_at is None or not _after_a_start(instance):
         return None
-    # Surely before the stop, so that it is never taken for the stop's own request.
+    # Earlier than the stop, so that it is never taken for the stop's own request.
     return min(instance.asked_at, now - timedelta.resolution)
 
 
 def superseded(instance: Instance, now: datetime) -> Operation | None:
-    """Return the operation that a new goal puts aside, as it ends; None if none is under way."""
+    """Return the operation that a new goal ends early; None if none is under way."""
     current = instance.operation
     return current.superseded(now) if current is not None and current.is_running else None

@@ -15,12 +15,12 @@ from gpuherd.domain.instance.proxy_error_page import PAGE_MAX_BYTES, error_page
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """What counts as healthy. TCP ports are only connected to: path, status and text do not matter there."""
+    """What counts as healthy. TCP ports are only connected to, without path, status and text."""
 
     target_port: int | None = None
     path: str = "/"
     timeout_ms: int = 10_000
-    # Quick tries within one round, after the first; rounds go on until `max_wait_ms` is over.
+    # Quick tries within one round, after the first. Rounds continue until `max_wait_ms` has passed.
     retry_attempts: int = 3
     retry_delay_ms: int = 2_000
     max_wait_ms: int = 300_000
@@ -33,12 +33,12 @@ class HealthCheck:
         return self.timeout_ms / 1000
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> HealthCheck:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         statuses = doc["expected_status"]
         return cls(**{**doc, "expected_status": None if statuses is None else tuple(statuses)})
 
@@ -51,7 +51,7 @@ _ERROR_MAX_CHARS = 200
 
 
 class HealthCategory(StrEnum):
-    """What one look at one endpoint found."""
+    """The result of one request to one endpoint."""
 
     OK = "ok"
     TIMEOUT = "timeout"
@@ -73,16 +73,17 @@ class HealthCategory(StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """Return True if time alone may cure it.
+        """Return True if time alone may fix it.
 
-        A program that boots refuses, resets, redirects and answers 401 or 404 before its routes are there;
-        names, certificates and port mappings come late too. Only an address that we refuse stays refused.
+        A booting program refuses, resets, redirects, and answers 401 or 404 before its routes exist. Names,
+        certificates and port mappings may come late too. Only an address that the egress policy blocks stays
+        blocked.
         """
         return self is not HealthCategory.BLOCKED_TARGET
 
 
 class EndpointStatus(StrEnum):
-    """What we say about one endpoint."""
+    """The status of one endpoint."""
 
     PENDING = "pending"
     HEALTHY = "healthy"
@@ -90,7 +91,7 @@ class EndpointStatus(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """What we say about the check as a whole."""
+    """The status of the whole check."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -100,7 +101,7 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True)
 class EndpointHealth:
-    """The last look at one endpoint; `error` is our own sentence and repeats nothing of the reply."""
+    """The last result of one endpoint. `error` is our own sentence and quotes nothing of the reply."""
 
     port: int
     endpoint: str
@@ -108,7 +109,7 @@ class EndpointHealth:
     status: EndpointStatus = EndpointStatus.PENDING
     category: HealthCategory | None = None
     error: str | None = None
-    # Only where a reply or a connection came.
+    # Only if a reply or a connection came.
     response_time_ms: float | None = None
     checked_at: datetime | None = None
 
@@ -121,7 +122,10 @@ class EndpointHealth:
         at: datetime,
         response_time_s: float | None = None,
     ) -> EndpointHealth:
-        """Return what a look found; the detail is kept for failures, cut to what is safe to show."""
+        """Return the result of a request.
+
+        The detail is kept for failures, and cut to what is safe to show.
+        """
         healthy = category is HealthCategory.OK
         return cls(
             port.port,
@@ -136,7 +140,7 @@ class EndpointHealth:
 
     @classmethod
     def not_asked(cls, port: PortMapping) -> EndpointHealth:
-        """Return what is known of an endpoint that there was no time to ask: nothing, which is no failure."""
+        """Return the entry of an endpoint that was not asked for lack of time. This is no failure."""
         return cls(port.port, port.endpoint, port.type)
 
     def as_doc(self) -> dict[str, Any]:
@@ -155,7 +159,7 @@ class EndpointHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """How far a check has come. Each round replaces the endpoints, so it never grows."""
+    """The progress of a check. Each round replaces the endpoints, so it never grows."""
 
     status: HealthStatus = HealthStatus.PENDING
     started_at: datetime | None = None
@@ -168,11 +172,11 @@ class Health:
         return self.status in (HealthStatus.PASSED, HealthStatus.FAILED)
 
     def given_up(self, now: datetime) -> Health:
-        """Return it as ended without success: what it was about is not waited for any more."""
+        """Return the check as ended without success."""
         return replace(self, status=HealthStatus.FAILED, completed_at=now)
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         return {
             "status": self.status.value,
             "started_at": _stamp(self.started_at),
@@ -183,7 +187,7 @@ class Health:
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Health:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         return cls(
             HealthStatus(doc["status"]),
             _moment(doc["started_at"]),
@@ -223,29 +227,29 @@ BODY_MAX_BYTES = PAGE_MAX_BYTES
 RETRY_WAIT_MAX_S = 30.0
 
 
-# The look at the very end of the time gets this long even though no time is left.
+# Timeout of the last request, even if no time is left.
 FINAL_PROBE_TIMEOUT_S = 1.0
 
 
-# Waiting for less than the shortest delay that can be ordered brings no news.
+# The shortest configurable delay. A shorter wait brings nothing new.
 _WAIT_MIN_S = 0.05
 
 
-# Novita exposes at most 15 ports; a reply with more than this is broken and must not keep us busy.
+# Novita exposes at most 15 ports. A longer list is broken and must not keep us busy.
 _TARGETS_MAX = 50
 
 
 def classify_reply(
     check: HealthCheck, status: int, headers: Mapping[str, str], body: bytes, *, truncated: bool = False
 ) -> tuple[HealthCategory, str]:
-    """Say what an HTTP reply means, with a sentence that holds nothing of it but the status.
+    """Return the meaning of an HTTP reply, and a sentence that quotes nothing but the status.
 
-    Header names are in lower case; `truncated` means that there was more body than is given.
+    Header names are in lower case. `truncated` means that `body` is incomplete.
     """
     success = 200 <= status <= 299
     if not (success if check.expected_status is None else status in check.expected_status):
         return _unexpected_status(status)
-    # A status that was asked for by its number may come with the page that belongs to it.
+    # A status that the user expects by number may come with its error page.
     if success and not truncated and (name := error_page(headers.get("content-type", ""), body)):
         return HealthCategory.ERROR_PAGE, f"the program answered {status} with an error page: {name}"
     if check.body_contains is not None and check.body_contains.encode() not in body[:BODY_MAX_BYTES]:
@@ -268,14 +272,15 @@ def _unexpected_status(status: int) -> tuple[HealthCategory, str]:
 
 
 def speaks_http(port: PortMapping) -> bool:
-    """Return True if the port is asked over HTTP, and not merely connected to."""
+    """Return True if the port is checked over HTTP, not only by a connection."""
     return port.type.lower() in ("http", "https")
 
 
 def probe_targets(check: HealthCheck, ports: tuple[PortMapping, ...]) -> tuple[PortMapping, ...]:
-    """Return what must answer: the port asked for, or else all; over HTTP where there is any, else TCP.
+    """Return the ports that must answer: the configured port, otherwise all HTTP ports, otherwise all TCP
+    ports.
 
-    Nothing means that there is nothing to look at, which is no success: see `missing_target`.
+    No port is no success: see `missing_target`.
     """
     chosen = [port for port in dict.fromkeys(ports) if check.target_port in (None, port.port)]
     http = [port for port in chosen if speaks_http(port)]
@@ -283,7 +288,7 @@ def probe_targets(check: HealthCheck, ports: tuple[PortMapping, ...]) -> tuple[P
 
 
 def missing_target(check: HealthCheck, now: datetime) -> tuple[EndpointHealth, ...]:
-    """Return what a round saw that found no target: the port asked for is missing, or there is none."""
+    """Return the result of a round without a target: the configured port is missing, or there is no port."""
     if check.target_port is None:
         return ()
     nowhere = PortMapping(check.target_port, "", "")
@@ -292,7 +297,7 @@ def missing_target(check: HealthCheck, now: datetime) -> tuple[EndpointHealth, .
 
 
 def begin_check(check: HealthCheck, ports: tuple[PortMapping, ...], now: datetime) -> Health:
-    """Return a check that starts now: nothing was looked at yet."""
+    """Return a check that starts now."""
     pending = tuple(EndpointHealth.not_asked(it) for it in probe_targets(check, ports))
     return Health(HealthStatus.IN_PROGRESS, started_at=now, endpoints=pending)
 
@@ -300,7 +305,7 @@ def begin_check(check: HealthCheck, ports: tuple[PortMapping, ...], now: datetim
 def after_round(
     check: HealthCheck, health: Health, endpoints: tuple[EndpointHealth, ...], now: datetime, jitter: float
 ) -> tuple[Health, float | None]:
-    """Return the check after one more round, and the seconds until the next one or None when it has ended."""
+    """Return the check after one more round, and the seconds until the next one; None if it has ended."""
     after = replace(health, endpoints=endpoints, rounds=health.rounds + 1)
     if endpoints and all(it.status is EndpointStatus.HEALTHY for it in endpoints):
         return replace(after, status=HealthStatus.PASSED, completed_at=now), None
@@ -311,10 +316,10 @@ def after_round(
 
 
 def next_round(check: HealthCheck, health: Health, now: datetime, jitter: float) -> float | None:
-    """Return the seconds until the next round, or None when it is time to give up.
+    """Return the seconds until the next round; None to give up.
 
-    The wait is cut where the time ends, so that a program which came up during the last wait is still seen.
-    Nobody is given up who was not asked: that we had no time is no fault of the program's.
+    The last wait is cut at the end of the time, so that a program that came up during it is still seen. An
+    endpoint that was not asked is not given up: a lack of time is not the program's fault.
     """
     if any(it.category is not None and not it.category.retryable for it in health.endpoints):
         return None
@@ -328,9 +333,10 @@ def next_round(check: HealthCheck, health: Health, now: datetime, jitter: float)
 
 
 def retry_wait_s(check: HealthCheck, failures: int, jitter: float) -> float:
-    """Return the wait after so many failures (from 1): the ordered delay, doubling up to 30 s.
+    """Return the wait after this many failures (from 1): the configured delay, doubled each time, at most 30
+    s.
 
-    `jitter` in [0, 1) picks from the upper half of it.
+    `jitter` in [0, 1) picks a value from its upper half.
     """
     if not 0 <= jitter < 1:
         raise ValueError("jitter lies in [0, 1)")
@@ -338,12 +344,12 @@ def retry_wait_s(check: HealthCheck, failures: int, jitter: float) -> float:
 
 
 def time_left_s(check: HealthCheck, health: Health, now: datetime) -> float:
-    """Return how many seconds are left of the longest wait; never more than all of it, whatever clocks do."""
+    """Return the seconds left of the longest wait; at most the whole wait, even if the clock was set."""
     whole = timedelta(milliseconds=check.max_wait_ms)
     begun = health.started_at or now
     return max(timedelta(0), min(whole, begun + whole - now)).total_seconds()
 
 
 def with_time_left(check: HealthCheck, left_s: float) -> HealthCheck:
-    """Return the check with a timeout that fits the time that is left."""
+    """Return the check with a timeout that fits into the remaining time."""
     return replace(check, timeout_ms=min(check.timeout_ms, round(max(left_s, FINAL_PROBE_TIMEOUT_S) * 1000)))

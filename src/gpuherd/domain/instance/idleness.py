@@ -1,7 +1,7 @@
-"""Idleness: whether a machine did nothing for so long that it may end.
+"""Idleness: whether a machine did nothing for long enough to end.
 
-It takes evidence for the whole time. Whatever is not known counts as use: a sample that is missing, metrics
-that are late, an application that does not answer, a clock that cannot be right.
+This takes evidence for the whole time. Anything unknown counts as use: a missing sample, late metrics, an
+application that does not answer, a clock that is wrong.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from typing import Any
 
 from gpuherd.domain.instance.lease import Idleness
 
-# What boots, downloads and compiles may look idle at first.
+# Booting, downloading and compiling may look idle at first.
 READY_GRACE = timedelta(minutes=15)
 
 
-# The newest sample must not be older, nor newer, than this: else the metrics or our clock are wrong.
+# If the newest sample is older or newer than this, the metrics or our clock are wrong.
 SAMPLES_APART_MAX = timedelta(minutes=5)
 
 
-# When an instance was made is told by our clock, which may have been so far ahead of the samples then.
+# The creation time comes from our clock, which may have been this far ahead of the samples.
 CLOCK_OFF_MAX = timedelta(hours=1)
 
 
-# So long it is remembered what the cloud's clock had reached.
+# How long gpuherd remembers the latest time of the cloud's clock.
 CLOUD_TIME_KEPT_S = 3600.0
 
 
 SAMPLE_EVERY_S = 60
 
 
-# So many are asked for at once; of a longer time there is one in several minutes.
+# At most this many samples are read at once. For a longer time, there is one every few minutes.
 SAMPLES_MAX = 1440
 
 
-# So far ahead the end is announced, and at most half the time of idleness.
+# How long before the end gpuherd warns; at most half the idle time.
 IDLE_WARNING = timedelta(minutes=5)
 
 
-# A verdict is acted upon within this, or made anew.
+# A verdict is valid this long; then it is made again.
 VERDICT_FRESH = timedelta(minutes=1)
 
 
-# When to look again where nothing could be learned, or an end is held back.
+# When to check again if nothing could be learned, or an end is held back.
 RETRY_AFTER = timedelta(minutes=5)
 
 
 LOOK_AGAIN = timedelta(seconds=30)
 
 
-# So often it is looked for the sample that ends it, in the minute in which it must come.
+# How often to ask for the final sample, in the minute in which it is due.
 LAST_SAMPLE_RECHECK = timedelta(seconds=20)
 
 
-# How often an application is asked that does not say since when it is idle.
+# How often to ask an application that does not say since when it is idle.
 ASK_EVERY_MIN, ASK_EVERY_MAX = timedelta(minutes=1), timedelta(minutes=5)
 
 
@@ -71,7 +71,7 @@ class Utilization:
     """How busy a machine was at a moment, in percent."""
 
     at: datetime
-    # Of each GPU.
+    # One value per GPU.
     gpus: tuple[float, ...]
     cpu: float
 
@@ -80,11 +80,11 @@ class Utilization:
 class MachineUse:
     """What the samples of a machine show."""
 
-    # So long it surely did nothing, without a gap, up to the newest sample.
+    # How long it certainly did nothing, without a gap, up to the newest sample.
     quiet_for: timedelta = timedelta(0)
-    # When it last did something, as far as the samples go back.
+    # When it was last busy, as far back as the samples go.
     busy_at: datetime | None = None
-    # The first and the last sample that show it idle, without a gap; and whether the one before shows use.
+    # The first and the last idle sample, without a gap; and whether the sample before shows use.
     quiet_from: datetime | None = None
     quiet_until: datetime | None = None
     is_beginning_seen: bool = False
@@ -95,10 +95,10 @@ UNKNOWN_USE = MachineUse()
 
 @dataclass(frozen=True)
 class AppAnswer:
-    """What an application says about its use; nothing of both: it is in use, or did not say."""
+    """What an application says about its use. If both fields are empty, it is in use or did not say."""
 
     idle_since: datetime | None = None
-    # It is idle now; since when, it did not say.
+    # Idle now; the application does not say since when.
     is_idle: bool = False
 
 
@@ -106,29 +106,29 @@ class AppAnswer:
 class UseWatch:
     """What is known about the use of an instance that may end by idleness."""
 
-    # When to look next, and when it was looked last.
+    # When to check next, and when the last check was.
     look_at: datetime
     looked_at: datetime
     # When it was last seen in use.
     busy_at: datetime | None = None
-    # When it ends if it stays as it is; None while it is in use, or may be.
+    # When it ends if nothing changes; None while it is, or may be, in use.
     ends_at: datetime | None = None
     warned: bool = False
-    # The last look has shown that its time is over.
+    # The last check showed that its idle time is over.
     is_over: bool = False
-    # Before that the metrics tell nothing new, and are not asked for.
+    # Before this time the metrics bring nothing new and are not read.
     samples_at: datetime | None = None
     # Since when the application says that it is idle, and when it last said so.
     app_idle_since: datetime | None = None
     app_asked_at: datetime | None = None
-    # The first and the last sample that have shown it idle, over all looks, without a gap; and whether the
-    # first one came after use.
+    # The first and the last idle sample over all checks, without a gap; and whether use came before the
+    # first.
     quiet_from: datetime | None = None
     quiet_until: datetime | None = None
     is_beginning_seen: bool = False
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         values = vars(self)
         return {
             **values,
@@ -137,36 +137,36 @@ class UseWatch:
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> UseWatch:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         moments = {name: datetime.fromisoformat(doc[name]) for name in _MOMENTS if doc.get(name) is not None}
         return cls(**{**doc, **moments})
 
     @property
     def known_until(self) -> datetime | None:
-        """Return the newest sample that is known."""
+        """Return the time of the newest known sample."""
         return max(filter(None, (self.busy_at, self.quiet_until)), default=None)
 
     def is_verdict_fresh(self, now: datetime) -> bool:
-        """Return True if the last look is so young that it still tells how things are."""
-        # Both ways: after a wall clock that stepped back, it seems to lie in the future.
+        """Return True if the last check is recent enough to act on."""
+        # abs(): if the wall clock stepped back, the check seems to lie in the future.
         return abs(now - self.looked_at) <= VERDICT_FRESH
 
 
 def sample_interval(rule: Idleness) -> timedelta:
-    """Return how far the samples are apart that are asked for."""
+    """Return the distance of the samples to ask for."""
     return timedelta(seconds=SAMPLE_EVERY_S * max(1, math.ceil(rule.window_s / SAMPLE_EVERY_S / SAMPLES_MAX)))
 
 
 def asked_span(
     rule: Idleness, now: datetime, known_until: datetime | None = None
 ) -> tuple[datetime, datetime]:
-    """Return from when to when to ask for samples.
+    """Return the time for which to read samples.
 
-    From the last one that is known, if that is longer ago: after an outage, or while our clock did not fit
-    them, the idleness may have begun where nobody could look, and the brake must know when.
+    It begins at the last known sample, if that is longer ago. After an outage, or while our clock was wrong,
+    the idleness may have begun unseen, and the brake needs its start.
 
-    Beyond now, too: where our clock is behind, the newest ones would else be left out, and nobody would see
-    that the machine is in use.
+    It ends after now. If our clock is behind, the newest samples would otherwise be left out, and use would
+    go unseen.
     """
     interval = sample_interval(rule)
     begin = now - rule.window - SAMPLES_APART_MAX - 2 * interval
@@ -178,24 +178,24 @@ def asked_span(
 
 @dataclass(frozen=True)
 class CloudTime:
-    """A time that the cloud's clock may have reached when the host had been up for so long.
+    """A time that the cloud's clock may have reached at a given uptime of the host.
 
-    So the newest sample of any machine says, or our own clock before it was set back. By a clock that is
-    behind, samples that are late look as if they were fresh; by this they do not.
+    It comes from the newest sample of any machine, or from our own clock before it was set back. A slow clock
+    makes late samples look fresh; this value reveals them.
     """
 
     reached: datetime
     uptime_s: float
 
     def at(self, uptime_s: float) -> datetime:
-        """Return what it has reached since then."""
+        """Return the time that it has reached at this uptime."""
         return self.reached + timedelta(seconds=uptime_s - self.uptime_s)
 
 
 def latest_cloud_time(known: CloudTime | None, reached: datetime, uptime_s: float) -> CloudTime:
-    """Return the latest of what is known and a time that it has reached now.
+    """Return the later of the known time and a new one.
 
-    What nothing has confirmed for an hour is forgotten: a clock that was ahead may have been set right.
+    A time that nothing has confirmed for an hour is dropped: a fast clock may have been corrected.
     """
     is_kept = known is not None and uptime_s - known.uptime_s <= CLOUD_TIME_KEPT_S
     if known is not None and is_kept and known.at(uptime_s) > reached:
@@ -212,7 +212,7 @@ def are_late(samples: Sequence[Utilization], cloud_time: CloudTime | None, uptim
 
 
 def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: datetime) -> MachineUse:
-    """Return what the samples of a machine with so many GPUs show."""
+    """Return what the samples of a machine with this many GPUs show."""
     newest_first = sorted(samples, key=lambda it: it.at, reverse=True)
     # guard: samples must fit our clock
     if not newest_first or abs(now - newest_first[0].at) > SAMPLES_APART_MAX:
@@ -243,7 +243,7 @@ def _is_quiet(sample: Utilization, rule: Idleness, gpu_num: int) -> bool:
 
 
 def first_end(rule: Idleness, usable_since: datetime, used_at: datetime | None) -> datetime:
-    """Return before when it does not end, whatever the looks show."""
+    """Return the earliest possible end, whatever the samples show."""
     ready = usable_since + max(rule.window, READY_GRACE)
     return ready if used_at is None else max(ready, used_at + rule.window)
 
@@ -251,22 +251,22 @@ def first_end(rule: Idleness, usable_since: datetime, used_at: datetime | None) 
 def next_look(
     rule: Idleness, watch: UseWatch | None, usable_since: datetime, used_at: datetime | None
 ) -> datetime:
-    """Return when to look next: not before it could be idle for long enough."""
+    """Return when to check next: not before it can have been idle for long enough."""
     ahead = rule.window if rule.activity is not None else warning_lead(rule)
     earliest = first_end(rule, usable_since, used_at) - ahead
     return earliest if watch is None else max(earliest, watch.look_at)
 
 
 def warning_lead(rule: Idleness) -> timedelta:
-    """Return how far ahead an end is announced."""
+    """Return how long before its end gpuherd warns."""
     return min(IDLE_WARNING, rule.window / 2)
 
 
 def after_answer(rule: Idleness, watch: UseWatch | None, answer: AppAnswer, now: datetime) -> UseWatch:
-    """Return what is known once the application has answered, with the next look if that is all for now.
+    """Return the watch after an answer of the application, with the next check if no samples are needed.
 
-    Whoever says only that it is idle now must say so all the time; one answer that is missing, and it begins
-    anew.
+    An application that only says that it is idle now must say so every time. One missing answer restarts the
+    time.
     """
     before, interval = watch or UseWatch(now, now), _ask_interval(rule)
     # guard: an application that does not answer is in use
@@ -293,7 +293,7 @@ def after_answer(rule: Idleness, watch: UseWatch | None, answer: AppAnswer, now:
 
 
 def must_read_samples(rule: Idleness, watch: UseWatch | None, now: datetime) -> bool:
-    """Return True if the metrics matter yet: they cost a call, and the application is asked for nothing."""
+    """Return True if the metrics still matter. They cost a call; the application costs none."""
     if rule.activity is None:
         return True
     if (
@@ -312,14 +312,14 @@ def _ask_interval(rule: Idleness) -> timedelta:
 def judge(
     rule: Idleness, watch: UseWatch | None, use: MachineUse | None, not_before: datetime, now: datetime
 ) -> UseWatch:
-    """Return what is known after a look at the samples; None for `use`: they could not be had.
+    """Return the watch after a check of the samples. `use` is None if they could not be read.
 
-    `not_before` is before when it does not end, whatever they show.
+    `not_before` is the earliest end, whatever they show.
     """
     found = _judge(rule, watch, use, not_before, now)
     if rule.activity is None:
         return found
-    # Meanwhile the application goes on being asked: it must say so all the time.
+    # Meanwhile the application is still asked: it must say so every time.
     return replace(found, samples_at=found.look_at, look_at=min(found.look_at, now + _ask_interval(rule)))
 
 
@@ -341,7 +341,7 @@ def _judge(
     if before.app_idle_since is not None:
         left = max(left, rule.window - (now - before.app_idle_since))
     surely_over_at = max(now + max(left, timedelta(0)), not_before)
-    # The next sample may be here any moment, and the one that shows it all as soon after its own time.
+    # The next sample may arrive at any moment, and the final one as soon after its own time.
     ends_at = max(now + max(left - _sooner(rule, use, now), timedelta(0)), not_before)
     if not use.quiet_for:
         return replace(known, look_at=ends_at - lead)
@@ -359,14 +359,14 @@ def _judge(
 
 
 def _sooner(rule: Idleness, use: MachineUse, now: datetime) -> timedelta:
-    """Return by how much samples may be younger than the newest one is now, once they can be had."""
+    """Return by how much younger a sample can be when it arrives than the newest one is now."""
     if use.quiet_until is None:
         return timedelta(0)
     return min(max(now - use.quiet_until, timedelta(0)), sample_interval(rule))
 
 
 def _quiet_spell(before: UseWatch, use: MachineUse) -> dict[str, Any]:
-    """Return since when it is idle, by this look and those before that it goes on from."""
+    """Return the idle time from this check and the checks that it continues."""
     quiet_from, is_beginning_seen = use.quiet_from, use.is_beginning_seen
     goes_on = (
         before.quiet_from is not None
@@ -386,5 +386,5 @@ def _quiet_spell(before: UseWatch, use: MachineUse) -> dict[str, Any]:
 
 
 def held(watch: UseWatch, now: datetime) -> UseWatch:
-    """Return the watch of one whose time is over, and that is not ended: too many would end at once."""
+    """Return the watch of an instance that is due but held back, because too many would end at once."""
     return replace(watch, is_over=False, look_at=now + RETRY_AFTER)

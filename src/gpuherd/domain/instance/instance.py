@@ -24,7 +24,7 @@ from gpuherd.domain.instance.operation import Failure, Operation
 
 
 class Goal(StrEnum):
-    """What the user wants of it."""
+    """What the user wants of the instance."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -32,7 +32,7 @@ class Goal(StrEnum):
 
 
 class Status(StrEnum):
-    """What we say about it."""
+    """The status that gpuherd reports."""
 
     CREATING = "creating"
     STARTING = "starting"
@@ -49,7 +49,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Rental:
-    """What was rented in the end: the offer that was taken and its price."""
+    """The rented offer and its price."""
 
     product_id: str
     product_name: str
@@ -57,24 +57,24 @@ class Rental:
     cluster_id: str
     gpu_hourly_usd: Decimal
     image_url: str
-    # None where the wish left no choice.
+    # None if the launch spec had only one possible mode.
     billing_mode: BillingMode | None = None
 
 
 @dataclass(frozen=True)
 class SettledCost:
-    """An amount, by how much it may be wrong, and what is paid an hour since; all in nano-dollars."""
+    """An amount, its maximum error, and the present hourly cost; all in nano-dollars."""
 
     amount: int = 0
     doubt: int = 0
     rate: int = 0
-    # None of one that no list has shown yet.
+    # None if no list has shown the machine yet.
     at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One accepted wish and everything that became of it."""
+    """Our record of one accepted launch spec and its rental."""
 
     id: str
     name: str
@@ -82,121 +82,121 @@ class Instance:
     goal: Goal
     status: Status
     created_at: datetime
-    # Until then it must be usable.
+    # It must be usable before this time.
     deadline: datetime
     estimated_ready_at: datetime
-    # The id of the key that it was made with; others do not see it.
+    # The id of the key that created it. Other keys do not see it.
     owner: str = ADMIN_ID
-    # What the whole of it was expected to cost when it was accepted, if that was known.
+    # Its expected total cost per hour when it was accepted, if known.
     expected_hourly_usd: Decimal | None = None
     reason: str = ""
-    # Since when it has this status; None where a version wrote it that did not keep the time.
+    # Since when it has this status; None if an older version wrote it.
     status_since: datetime | None = None
-    # What keeps it from going on, while something does. Whoever sets a new reason ends the wait.
+    # What it waits for, while it waits. A new reason ends the wait.
     waiting_for: Waiting | None = None
-    # Since when it has waited for capacity. It keeps its place while a call of it has an unknown outcome.
+    # Since when it has waited for capacity. It keeps its place while the outcome of a call is unknown.
     line_since: datetime | None = None
-    # Of a start that may wait for capacity.
+    # Set for a start that may wait for capacity.
     start_wait: StartWait | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE
     cloud_id: str | None = None
-    # What its machine was called before the cloud gave that id to another one.
+    # Its machine's former id, which the cloud gave to another machine.
     former_cloud_id: str | None = None
     rental: Rental | None = None
-    # What its disk costs an hour beside the GPUs, also while it is stopped.
+    # The hourly price of its disk beside the GPUs. It is paid also while the instance is stopped.
     disk_hourly_usd: Decimal = Decimal(0)
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
-    # When the cloud made its machine, by the cloud's own clock; None until it was seen.
+    # When the cloud made the machine, by the cloud's clock; None until it was seen.
     machine_made_at: datetime | None = None
-    # Our tag was seen on the machine, so recovery by name works for it.
+    # Our tag was seen on the machine, so recovery by name works.
     tag_verified: bool = False
     started_at: datetime | None = None
     ready_at: datetime | None = None
     stopped_at: datetime | None = None
-    # The cloud has announced that it will take the spot machine back. It stays when that has happened.
+    # The cloud's announcement that it takes the spot machine back. It stays after the loss.
     reclaim: ReclaimNotice | None = None
-    # Whether it is replaced when the cloud takes its machine back.
+    # Whether and how the instance is replaced when the cloud takes its machine back.
     replacement: ReplacePolicy = NO_REPLACEMENT
-    # When its handover must be looked at next although nothing changes.
+    # When its handover needs the next pass, even if nothing changes.
     look_at: datetime | None = None
-    # Its place among the instances that take over from one another; None of one that is alone.
+    # Its place in its lineage; None if it is alone.
     chain: Chain | None = None
-    # Until when it may cost money, as agreed, and how far that is.
+    # The terms that end it, and their progress.
     terms: Terms = NO_TERMS
     lease_term: LeaseTerm | None = None
-    # When its user last said that it is in use.
+    # When its user last reported use.
     used_at: datetime | None = None
-    # Since when its present run is usable, where it may end because nobody uses it.
+    # Since when its present run is usable, if it may end by idleness.
     usable_at: datetime | None = None
-    # What is known about its use otherwise, where it may end by idleness.
+    # What else is known about its use, if it may end by idleness.
     use_watch: UseWatch | None = None
-    # It was told that the cloud will drop the data of the stopped machine.
+    # The user was notified that the cloud will drop the data of the stopped machine.
     data_expiry_told: bool = False
-    # The machine must be given back, and is not yet proven to be gone.
+    # The machine must be removed and is not yet proven to be gone.
     releasing: bool = False
-    # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps
-    # in mind when the start was asked for that it puts aside.
+    # When the cloud was last asked to start, stop or remove it for the present goal. A stop keeps the time of
+    # the start that it replaces.
     asked_at: datetime | None = None
-    # The start, restart, stop or delete that was accepted last.
+    # The last accepted start, restart, stop or delete.
     operation: Operation | None = None
-    # How to find out whether the application is up, and what was found; None where no check was asked for.
+    # The health check and its result; None if there is no check.
     health_check: HealthCheck | None = None
     health: Health | None = None
     last_error: Failure | None = None
     # Nothing is left to do until the cloud or the user changes something.
     settled: bool = False
-    # Of the request that asked for its present goal, as its caller calls it: for the log, nothing else.
+    # The caller's id of the request that set the present goal; only for logs.
     correlation_id: str = ""
     # The number of the last event, so that receivers can drop stale ones.
     sequence: int = 0
     version: int = 0
-    # As its meter stood at the last change; no part of what a pass writes.
+    # The meter at the last change. A pass does not write it.
     cost: SettledCost = field(default=SettledCost(), compare=False)
 
     @property
     def key(self) -> str:
-        """The part of the id that goes into the tag."""
+        """The part of the id that is in the tag."""
         return self.id.removeprefix(ID_PREFIX)
 
     @property
     def product_name(self) -> str:
-        """What its product is called in the catalogue once it is rented; before that, in the wish."""
+        """The catalogue name of the rented product; before the rental, the name in the launch spec."""
         return self.wish.product_name if self.rental is None else self.rental.product_name
 
     @property
     def billing_mode(self) -> BillingMode:
-        """How it is paid for, or is to be."""
+        """The present or future billing mode."""
         return (self.rental and self.rental.billing_mode) or self.wish.billing_mode
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """What all of it costs an hour while it runs, once it is rented."""
+        """The total hourly price while it runs, once it is rented."""
         if self.rental is None:
             return None
         return self.rental.gpu_hourly_usd * self.wish.gpu_num + self.disk_hourly_usd
 
     @property
     def loss_expected_at(self) -> datetime | None:
-        """When its machine will be taken back, while there is one to lose."""
+        """When its machine will be taken back, if it has one to lose."""
         is_over = self.status in TERMINAL_STATUSES or self.status is Status.EXITED
         return None if self.reclaim is None or is_over else self.reclaim.loss_expected_at
 
     @property
     def lineage(self) -> str:
-        """The id of the first of the instances that take over from one another; its own where it is alone."""
+        """The id of the first instance of its lineage; its own id if it is alone."""
         return self.id if self.chain is None else self.chain.lineage
 
     @property
     def last_cloud_id(self) -> str | None:
-        """The id of its machine, also after it has gone."""
+        """The id of its machine, also after the machine is gone."""
         return self.cloud_id or self.former_cloud_id
 
     @property
     def usable(self) -> bool:
-        """Whether it can be used now: the application answers, or no check was asked for."""
+        """True if it can be used now: the application answers, or there is no check."""
         unchecked = self.status is Status.RUNNING and self.health_check is None
         return self.ready_at is not None and (unchecked or self.status is Status.READY)
 
@@ -207,11 +207,11 @@ TERMINAL_STATUSES = frozenset({Status.FAILED, Status.DELETED})
 
 
 class WaitingFor(StrEnum):
-    """What has to change before the work can go on."""
+    """What must change before the work can continue."""
 
     CLOUD = "cloud"
     CAPACITY = "capacity"
-    # An admin has to let creates go on.
+    # An admin must resume creates.
     CREATES = "creates"
 
 
@@ -221,17 +221,17 @@ class Waiting:
 
     what: WaitingFor
     message: str
-    # None where a version wrote it that did not keep the time.
+    # None if an older version wrote it.
     since: datetime | None
 
     def continuing(self, earlier: Waiting | None) -> Waiting:
-        """Return this wait as the continuation of an earlier one, if that is for the same."""
+        """Return this wait as a continuation of an earlier one for the same thing."""
         if earlier is None or earlier.what is not self.what:
             return self
         return replace(self, since=earlier.since)
 
 
-# What was refused for lack of stock is left alone so long, twice as long each time.
+# The first rest of an offer without stock. It doubles each time.
 REST_FIRST = timedelta(seconds=30)
 
 
@@ -239,13 +239,13 @@ REST_CAP = timedelta(minutes=10)
 
 
 def rest_length(refusals: int) -> timedelta:
-    """Return how long something is left alone after so many refusals in a row."""
+    """Return how long an offer rests after this many refusals in a row."""
     return min(REST_CAP, REST_FIRST * (1 << min(refusals - 1, 10)))
 
 
 @dataclass(frozen=True)
 class StartWait:
-    """How long a start may wait for its machine's GPUs, which others may have now, and how that goes."""
+    """How long a start may wait for GPUs that others have now, and its progress."""
 
     seconds: int
     refusals: int = 0
@@ -253,13 +253,13 @@ class StartWait:
     message: str = ""
 
     def refused(self, message: str, now: datetime) -> StartWait:
-        """Return it after one more refusal."""
+        """Return the wait after one more refusal."""
         return StartWait(self.seconds, self.refusals + 1, now, message)
 
     def next_try_at(self, now: datetime) -> datetime:
-        """Return when the start may be asked for again."""
+        """Return when the start may be requested again."""
         if self.refused_at is None:
             return now
         rest = rest_length(self.refusals)
-        # Both ways: after a wall clock that stepped back, the refusal seems to lie in the future.
+        # abs(): if the wall clock stepped back, the refusal seems to lie in the future.
         return now if abs(now - self.refused_at) >= rest else self.refused_at + rest

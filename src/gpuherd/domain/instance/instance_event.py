@@ -1,4 +1,4 @@
-"""Events: what happened to an instance, in order, and which of them the world is told."""
+"""Events: what happened to an instance, in order, and which of them are sent out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
 
 
-# On the account, about money.
+# Account events about money.
 COSTS_DRIFT = "costs.drift"
 
 
@@ -59,19 +59,19 @@ BUDGET_EXHAUSTED = "budget.exhausted"
 BUDGET_RESET = "budget.reset"
 
 
-# On the account: a second database uses our installation id.
+# Account event: a second database uses our installation id.
 INSTALLATION_SHARED = "installation.shared"
 
 
-# Sent on request only, to see whether a receiver can be reached and verifies.
+# Sent only on request, to test whether a receiver is reachable and verifies signatures.
 WEBHOOK_TEST = "webhook.test"
 
 
-# The subject of events that belong to no instance; it has a sequence of its own.
+# The subject of events without an instance. It has its own sequence.
 ACCOUNT = "account"
 
 
-# The event that announces a status, where its name is not simply the status.
+# The event of a status, if its name differs from the status.
 STATUS_EVENTS = {
     Status.STARTING: "instance.starting",
     Status.RUNNING: "instance.running",
@@ -124,7 +124,7 @@ WEBHOOK_TYPES = frozenset(
 )
 
 
-# Of these endpoints alone hear: they are about the account.
+# Only endpoints receive these, because they are about the account.
 ACCOUNT_WEBHOOK_TYPES = frozenset(
     {COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE, BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESET}
 )
@@ -134,7 +134,7 @@ ENDPOINT_WEBHOOK_TYPES = WEBHOOK_TYPES | ACCOUNT_WEBHOOK_TYPES
 
 
 class CauseCode(StrEnum):
-    """Why an event happened, where code has to tell it from others of its type."""
+    """The cause of an event, if code must distinguish it from others of its type."""
 
     START_REQUESTED = "start_requested"
     RESTART_REQUESTED = "restart_requested"
@@ -154,7 +154,7 @@ class CauseCode(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an event happened: for code, and in words where somebody said some."""
+    """The cause of an event: for code, and in words if there are any."""
 
     code: CauseCode
     message: str = ""
@@ -186,7 +186,7 @@ END_CAUSES = {
 
 
 def cause_of_wait(waiting: Waiting) -> Cause:
-    """Return why an event happened that says that this wait begins."""
+    """Return the cause of the event that announces this wait."""
     return Cause(WAIT_CAUSES[waiting.what], waiting.message)
 
 

@@ -1,4 +1,4 @@
-"""Predicates and deadlines of an instance, and when gpuherd looks at it again."""
+"""Predicates and deadlines of an instance, and when it needs its next pass."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from gpuherd.domain.instance.scheduled_end import (
 VANISHED = "INSTANCE_VANISHED"
 
 
-# The last round of a health check may end so long after the time of the check.
+# The last round of a health check may end this long after the time of the check.
 HEALTH_VERDICT_WITHIN = timedelta(minutes=1)
 
 
 def has_other_ports(instance: Instance, machine: Machine) -> bool:
     shown = machine.ports
-    # Novita's documents show lists without endpoints; what is not there cannot differ.
+    # Novita's documents show lists without endpoints. A missing value cannot differ.
     return bool(shown) and all(port.endpoint for port in shown) and set(shown) != set(instance.ports)
 
 
 def awaits_health(instance: Instance) -> bool:
-    """Return True if the application is being asked whether it is up."""
+    """Return True if a health check is running."""
     return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
 
 
 def health_begun_at(instance: Instance) -> datetime | None:
-    """Return since when the application is asked, or could be; None where it is not waited for."""
+    """Return when the health check began, or could have begun; None if it does not count."""
     if instance.health_check is None or instance.status not in (Status.RUNNING, Status.HEALTH_CHECKING):
         return None
     return (instance.health and instance.health.started_at) or instance.started_at
 
 
 def health_over_at(instance: Instance) -> datetime | None:
-    """Return when its health check has surely said what it found; None where it is not waited for."""
+    """Return when the health check has certainly ended; None if it does not count."""
     begun, check = health_begun_at(instance), instance.health_check
     if begun is None or check is None:
         return None
@@ -59,18 +59,18 @@ def health_over_at(instance: Instance) -> datetime | None:
 
 
 def given_up_at(instance: Instance) -> datetime:
-    """Return when it is given up if it cannot be used; a check that was asked for has all of its time."""
+    """Return when an unusable instance is given up. A health check always gets its whole time."""
     return max(instance.deadline, health_over_at(instance) or instance.deadline)
 
 
 def is_coming_up(instance: Instance) -> bool:
-    """Return True if it is waited for, so that a deadline runs."""
+    """Return True if the instance is on its way up, so that a deadline runs."""
     resting = instance.usable or instance.status in (*TERMINAL_STATUSES, Status.EXITED, Status.MIGRATING)
     return instance.goal is Goal.RUNNING and not resting and not was_started_externally(instance)
 
 
 def settled_health(instance: Instance, now: datetime) -> Health | None:
-    """Return what its health check has found, as over where nobody goes on with it."""
+    """Return the result of the health check, as ended if it does not continue."""
     health = instance.health
     if instance.status is Status.FAILED and instance.health_check is not None:
         health = health or Health()
@@ -80,7 +80,7 @@ def settled_health(instance: Instance, now: datetime) -> Health | None:
 
 
 def is_starting_again(instance: Instance) -> bool:
-    """Return True if this is a start or restart of what was up, and not the first boot."""
+    """Return True for a start or restart after an earlier run, not for the first boot."""
     operation = instance.operation
     return operation is not None and operation.is_running and operation.kind in BRINGING_UP
 
@@ -99,48 +99,48 @@ def is_restarting(instance: Instance) -> bool:
 
 
 def was_started_externally(instance: Instance) -> bool:
-    """Return True if what comes up again was started or moved past us: the deadline is of an earlier boot."""
+    """Return True if the machine was started or moved outside gpuherd. The deadline is of an earlier boot."""
     came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
     return bool(came_up_once) and not is_starting_again(instance)
 
 
 def must_release(instance: Instance) -> bool:
-    """Return True if a failed instance gives its machine back: only one that was never of use to anybody."""
+    """Return True if a failed instance removes its machine: only if it was never usable."""
     first_boot = instance.stopped_at is None and not is_starting_again(instance)
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
 def wants_machine(it: Instance) -> bool:
-    """Return True if an instance has no machine, and is to rent one."""
+    """Return True if an instance has no machine and must rent one."""
     return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
 
 
 def has_given_up_machine(it: Instance) -> bool:
-    """Return True if an instance does not count on its machine any more."""
-    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
+    """Return True if an instance no longer relies on its machine."""
+    # Only a proof that the machine is gone ends a release. A machine that is kept was never released.
     released = it.status is Status.FAILED and must_release(it) and not it.releasing
     return it.status is Status.DELETED or released
 
 
 def keeps_machine(it: Instance) -> bool:
-    """Return True if an instance has failed and its machine was not given back, so that it may cost money."""
+    """Return True if a failed instance still has its machine, which may cost money."""
     return it.status is Status.FAILED and it.cloud_id is not None and not was_machine_proven_gone(it)
 
 
 def was_machine_proven_gone(it: Instance) -> bool:
-    """Return True if the machine of an instance was proven to be gone."""
+    """Return True if the machine of an instance is proven to be gone."""
     vanished = it.last_error is not None and it.last_error.code == VANISHED
     return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
 
 
 def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
-    """Return True if the cloud has given the id of an instance's machine to one of another call of ours.
+    """Return True if the cloud gave the id of an instance's machine to a machine of another call.
 
-    Its tag is of this installation and not of the call that made the instance's own. Where its environment
-    says the same as its name, that is all: people rename machines, but not what is inside. Else it must have
-    been made later, by the cloud's clock: one that was only renamed keeps its age. Where the cloud has not
-    told when the first was made, it was made before it was bound, by our clock: as the tag has to be another,
-    too, clocks get no allowance.
+    The tag is from this installation, but not of the call that made the instance's own machine. If the
+    environment has the same tag as the name, that is enough: people rename machines but cannot change the
+    environment. Otherwise the machine must be younger by the cloud's clock, because a renamed machine keeps
+    its age. If the age of the first machine is unknown, it was made before it was bound, by our clock. The
+    tag must differ too, so clocks get no allowance.
     """
     ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
     if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
@@ -152,7 +152,7 @@ def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> 
 
 
 def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
-    """Return True if a machine was made after the one that an instance has, by the cloud's clock."""
+    """Return True if a machine is younger than the instance's own, by the cloud's clock."""
     # guard: the cloud's own clock decides which machine of an id is the later
     made_by = it.machine_made_at or bound.closed_at
     # guard: a machine of another name and the same age is ours, renamed
@@ -160,8 +160,8 @@ def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
 
 
 def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
-    """Return True if the cloud was not asked yet, or so long ago that it must be asked again."""
-    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    """Return True if the cloud was not asked yet, or must be asked again after `patience`."""
+    # abs(): if the wall clock stepped back, the last request seems to lie in the future.
     return instance.asked_at is None or abs(now - instance.asked_at) >= patience
 
 
@@ -169,67 +169,67 @@ DUE_RECHECK = timedelta(seconds=1)
 
 
 def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:
-    """Return what has to happen to an instance now because some time is over; None if none is.
+    """Return how an instance ends now because some time is over; None if it does not.
 
-    `up_since` is since when this service could have heard that it is in use.
+    `up_since` is since when this service could receive reports of use.
     """
     return ending(it.terms, _situation(it), now, up_since) if may_end(it) else None
 
 
 def due_at(it: Instance) -> datetime | None:
-    """Return when an instance must be looked at next, whatever else happens or does not."""
+    """Return when an instance needs its next pass, even if nothing changes."""
     if it.lease_term is None and it.terms.silence is None and it.status is not Status.EXITED:
-        # As most are, at each of their changes: no time runs for them.
+        # The common case: no time runs.
         return it.look_at
     ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
     return min(filter(None, (ends_at, it.look_at)), default=None)
 
 
 def wait_at_most(it: Instance, delay: timedelta, now: datetime) -> timedelta:
-    """Return how long to wait at most: neither an end nor a deadline must be slept through."""
+    """Return the maximum wait, so that no end and no deadline is missed."""
     due, until = due_at(it), given_up_at(it)
     if due is not None:
         delay = min(delay, max(due - now, DUE_RECHECK))
-    # What is over and still waits has been asked about, and could not be told.
+    # A deadline in the past was already checked, without a result.
     return min(delay, until - now) if is_coming_up(it) and until > now else delay
 
 
 def silence_ends_at(it: Instance) -> datetime | None:
-    """Return when silence ends it, if nobody says that it is in use until then."""
+    """Return when silence ends the instance, if no user reports use before."""
     return silent_at(it.terms, _situation(it)) if may_end(it) else None
 
 
 def auto_ends_at(it: Instance) -> datetime | None:
-    """Return when it ends because nobody uses it, as far as that is known, and if it stays so."""
+    """Return when idleness ends the instance, as far as known, if nothing changes."""
     idle_ends_at = None if use_look_at(it) is None or it.use_watch is None else it.use_watch.ends_at
     return min(filter(None, (silence_ends_at(it), idle_ends_at)), default=None)
 
 
 def last_used_at(it: Instance) -> datetime | None:
-    """Return when it was last used: its user said so, or it was seen."""
+    """Return when it was last used: as reported by its user, or as seen."""
     seen = None if it.use_watch is None else it.use_watch.busy_at
     return max(filter(None, (it.used_at, seen)), default=None)
 
 
 def use_look_at(it: Instance) -> datetime | None:
-    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    """Return when to check next whether it is idle; None if nothing depends on it."""
     if it.goal is not Goal.RUNNING or it.cloud_id is None or not may_end(it):
         return None
     return scheduled_end.use_look_at(it.terms, _situation(it))
 
 
 def usable_since(it: Instance) -> datetime | None:
-    """Return since when it can be used in its present run; of an older version only the first is known."""
+    """Return since when its present run is usable. Older versions stored only the first run."""
     # guard: silence counts from the present run
     return it.usable_at or it.ready_at
 
 
 def may_end(it: Instance) -> bool:
-    """Return True if there is something left to end: what is being removed ends by itself."""
+    """Return True if there is something left to end. An instance that is being deleted ends anyway."""
     if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
         return False
     if it.status is Status.FAILED:
-        # A machine that was kept costs as before.
+        # A kept machine still costs money.
         return it.cloud_id is not None and not was_machine_proven_gone(it)
     return True
 
@@ -249,14 +249,14 @@ def _situation(it: Instance) -> Situation:
 
 
 def can_be_stopped(it: Instance) -> bool:
-    """Return True if an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
+    """Return True if the end can be a stop. A first boot cannot be stopped, and holds no data yet."""
     has_come_up = it.ready_at is not None or it.stopped_at is not None
     is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
     return goal_rules.can_stop(it) and (has_come_up or is_up)
 
 
 class WaitFor(StrEnum):
-    """The state of affairs that a long poll waits for; `ready` means usable."""
+    """The state for which a long poll waits; `ready` means usable."""
 
     READY = "ready"
     EXITED = "exited"
@@ -264,7 +264,7 @@ class WaitFor(StrEnum):
 
 
 def wait_result(instance: Instance, what: WaitFor) -> bool | None:
-    """Return True if `what` is reached; False when it will not come without a new order."""
+    """Return True if `what` is reached; False if it needs a new order; None otherwise."""
     match what:
         case WaitFor.READY:
             return True if instance.usable else _unless(_stays_unusable(instance))

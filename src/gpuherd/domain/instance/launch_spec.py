@@ -14,14 +14,14 @@ from gpuherd.domain.secret import HIDDEN, Secret
 
 
 class OnFailure(StrEnum):
-    """What becomes of the machine when the create fails or times out."""
+    """What happens to the machine when the create fails or times out."""
 
     DELETE = "delete"
     KEEP = "keep"
 
 
 class Optimize(StrEnum):
-    """What matters more: the order of the regions, or the price."""
+    """What is more important: the order of the regions, or the price."""
 
     REGION = "region"
     PRICE = "price"
@@ -29,11 +29,11 @@ class Optimize(StrEnum):
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What the user would accept."""
+    """What the user asks for."""
 
-    # The first of the names, where there are several.
+    # The first of the names, if there are several.
     product_name: str
-    # Empty where an image is given instead.
+    # Empty if an image is given instead.
     template_id: str
     gpu_num: int = 1
     disk_gb: int = 60
@@ -42,13 +42,13 @@ class LaunchSpec:
     billing_mode: BillingMode = BillingMode.SPOT
     hourly_usd_max: Decimal | None = None
     optimize: Optimize = Optimize.REGION
-    # How long to wait for an offer that fits, if there is none now.
+    # How long to wait for a matching offer if there is none now.
     capacity_wait_s: int = 0
-    # All products that would do, best first; empty where there is one.
+    # All accepted products, best first; empty if there is only one.
     product_names: tuple[str, ...] = ()
-    # A spot wish that may also be rented on demand once it has waited so long for spot; None: never.
+    # A spot spec accepts on-demand offers after this wait; None: never.
     fallback_after_s: int | None = None
-    # What runs, beside or instead of the template: what is given here wins, and variables are merged.
+    # What runs, beside or instead of the template. These values win; variables are merged.
     image_url: str | None = None
     command: str | None = None
     # As `8888/http`.
@@ -56,18 +56,18 @@ class LaunchSpec:
     min_cuda_version: str | None = None
     registry_auth_id: str | None = None
     envs: tuple[EnvVar, ...] = ()
-    # Network volumes of the account; they pin the region.
+    # Network volumes of the account. They determine the region.
     volumes: tuple[VolumeMount, ...] = ()
 
     @property
     def needs_template(self) -> bool:
-        """Whether a template is a part of what runs."""
+        """True if the template is a part of what runs."""
         return bool(self.template_id) or self.image_url is None
 
     @property
     def inputs(self) -> GivenInputs:
-        """What wins over the template."""
-        # As nearly all wishes are.
+        """The values that replace those of the template."""
+        # The common case.
         if _given(self) == _NOTHING_GIVEN:
             return NO_INPUTS
         return GivenInputs(
@@ -81,12 +81,12 @@ class LaunchSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the products are called that would do, best first."""
+        """The names of all accepted products, best first."""
         return self.product_names or (self.product_name,)
 
     @property
     def patience_s(self) -> int:
-        """How long it may take until something is rented; 0: now or never."""
+        """How long the rental may take; 0: now or never."""
         return max(self.capacity_wait_s, self.fallback_after_s or 0)
 
 
@@ -96,14 +96,14 @@ _NOTHING_GIVEN = (None, None, None, None, None, ())
 
 @dataclass(frozen=True, kw_only=True)
 class GivenInputs:
-    """What wins over the template; None: it is as the template says."""
+    """The values that replace those of the template; None keeps the template's value."""
 
     image_url: str | None = None
     command: str | None = None
     ports: tuple[str, ...] | None = None
     min_cuda_version: str | None = None
     registry_auth_id: str | None = None
-    # Of the variables beside those of the template.
+    # Names of the variables beside those of the template.
     env_names: tuple[str, ...] = ()
 
 
@@ -121,7 +121,7 @@ _IMAGE = re.compile(
 
 
 def image_problem(image: str) -> str | None:
-    """Return what is wrong with the reference of an image."""
+    """Return what is wrong with an image reference; None if it is valid."""
     if len(image) > IMAGE_CHARS_MAX:
         return f"must not be longer than {IMAGE_CHARS_MAX} characters"
     if "://" in image:
@@ -138,11 +138,11 @@ def registry_of(image: str) -> str:
     return first.casefold() if is_host else DOCKER_HUB
 
 
-# Carries the tag of the machine beside its name, so nobody else may set it.
+# Carries the tag of the machine beside its name, so users may not set it.
 TAG_VARIABLE = "GPUHERD_TAG"
 
 
-# So many the cloud takes; one of them is the tag.
+# The cloud's maximum; one of them is the tag.
 ENVS_MAX = 100
 
 
@@ -150,7 +150,7 @@ GIVEN_ENVS_MAX = ENVS_MAX - 1
 NAME_CHARS_MAX = 511
 
 
-# So long a value is redacted also in pieces where an error quotes it; a shorter one may be any word.
+# Values of at least this length are redacted even in part. A shorter one may be an ordinary word.
 CREDENTIAL_CHARS = 8
 
 
@@ -159,7 +159,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class GivenEnv:
-    """A variable as it was asked for: with its value, or with the name of the secret that holds it."""
+    """A variable of a request: with its value, or with the name of the secret that holds it."""
 
     name: str
     value: Secret | None = None
@@ -168,7 +168,7 @@ class GivenEnv:
 
 @dataclass(frozen=True)
 class EnvVar:
-    """A variable as it is remembered: with its value sealed, or with the name of the secret."""
+    """A stored variable: with its sealed value, or with the name of the secret."""
 
     name: str
     sealed: str = field(default="", repr=False)
@@ -176,7 +176,7 @@ class EnvVar:
 
     @property
     def shown(self) -> str | dict[str, str]:
-        """What anybody may see of its value."""
+        """What everyone may see of its value."""
         return {"secret": self.secret} if self.secret else HIDDEN
 
 
@@ -190,12 +190,12 @@ class OpenedEnv:
 
     @property
     def is_credential(self) -> bool:
-        """Whether a piece of the value is enough to be redacted."""
+        """True if even a part of the value must be redacted."""
         return self.is_named_secret or len(self.value.reveal()) >= CREDENTIAL_CHARS
 
 
 def name_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a variable; it is not repeated, since it may be a value."""
+    """Return what is wrong with the name of a variable. It does not repeat the name, which may be a value."""
     if not _NAME.fullmatch(name):
         return "must be letters, digits, _ . or -, and not begin with a digit"
     if len(name) > NAME_CHARS_MAX:
@@ -207,7 +207,7 @@ def name_problem(name: str) -> str | None:
 
 
 def shown_envs(envs: Sequence[EnvVar]) -> dict[str, str | dict[str, str]]:
-    """Return what anybody may see of variables: their names, and which secrets are meant."""
+    """Return what everyone may see of the variables: their names, and the names of secrets."""
     return {it.name: it.shown for it in envs}
 
 
@@ -218,7 +218,7 @@ _PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
 
 
 def parse_port(text: str) -> tuple[int, str]:
-    """Return number and type of a port; `ValueError` says what is wrong with it."""
+    """Return number and type of a port; `ValueError` gives the reason if it is invalid."""
     found = _PORT.fullmatch(text)
     if found is None or found[2] not in PORT_KINDS:
         raise ValueError("must be written like 8888/http or 22/tcp")
@@ -229,7 +229,7 @@ def parse_port(text: str) -> tuple[int, str]:
 
 
 def parse_ports(texts: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return all of them; `ValueError` also if there are too many, or one is there twice."""
+    """Return all ports; `ValueError` also if there are too many, or one occurs twice."""
     if len(texts) > MAX_PORTS:
         raise ValueError(f"must not be more than {MAX_PORTS}")
     ports = tuple(map(parse_port, texts))
@@ -239,12 +239,12 @@ def parse_ports(texts: Sequence[str]) -> tuple[tuple[int, str], ...]:
 
 
 def port_text(port: tuple[int, str]) -> str:
-    """Return a port as people write it."""
+    """Return a port in the form that people write."""
     return f"{port[0]}/{port[1]}"
 
 
 def number_problem(number: int) -> str | None:
-    """Return why a port cannot be opened."""
+    """Return why a port cannot be opened; None if it can."""
     if not 1 <= number <= 65535 or number in RESERVED_PORTS:
         return f"port {number} cannot be used"
     return None
@@ -256,14 +256,14 @@ PATH_CHARS_MAX = 4095
 
 @dataclass(frozen=True)
 class VolumeMount:
-    """One volume of the account at one place."""
+    """One volume of the account at one path."""
 
     volume_id: str
     mount_path: str
 
 
 def path_problem(path: str) -> str | None:
-    """Return why nothing can be mounted there."""
+    """Return why nothing can be mounted at a path; None if it can."""
     if not path.startswith("/") or not path.strip("/"):
         return "must be an absolute path below /, like /data"
     if len(path) > PATH_CHARS_MAX or not path.isprintable():
@@ -274,7 +274,7 @@ def path_problem(path: str) -> str | None:
 
 
 def mounts_problem(mounts: Sequence[VolumeMount]) -> str | None:
-    """Return why these cannot be mounted together."""
+    """Return why these cannot be mounted together; None if they can."""
     if len(mounts) > MOUNTS_MAX:
         return f"must not be more than {MOUNTS_MAX}"
     if len({it.volume_id for it in mounts}) < len(mounts):

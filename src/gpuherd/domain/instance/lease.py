@@ -1,4 +1,4 @@
-"""Leases: what was agreed, and when the running one ends."""
+"""Leases: the agreed terms, and when the running lease ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-# From, to; in seconds.
+# Minimum and maximum, in seconds.
 LEASE_S = (10, 90 * 86_400)
 
 
@@ -17,12 +17,12 @@ IDLE_S = (300, 7 * 86_400)
 STOPPED_S = (10, 90 * 86_400)
 
 
-# From, to; in percent.
+# Minimum and maximum, in percent.
 USE_BELOW = (1, 100)
 
 
 class EndAction(StrEnum):
-    """What becomes of an instance whose time is over."""
+    """What happens to an instance when its time is over."""
 
     STOP = "stop"
     DELETE = "delete"
@@ -30,14 +30,14 @@ class EndAction(StrEnum):
 
 @dataclass(frozen=True)
 class Lease:
-    """A time that was agreed: so long from the rental on, or until a moment; exactly one of the two."""
+    """An agreed time: a length from the rental on, or a moment; exactly one of the two."""
 
     seconds: int | None = None
     until: datetime | None = None
     then: EndAction = EndAction.STOP
 
     def length(self, now: datetime) -> timedelta:
-        """Return how long it is from now on, if it begins now."""
+        """Return its length, if it begins now."""
         if self.until is not None:
             return max(timedelta(0), self.until - now)
         assert self.seconds is not None, "a lease has a length or a moment"
@@ -46,7 +46,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Silence:
-    """An end for what nobody uses: its user has said nothing for so long."""
+    """Ends an instance whose user has not reported use for this time."""
 
     silence_s: int
     then: EndAction = EndAction.STOP
@@ -54,7 +54,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class ActivityCheck:
-    """Where an application tells whether it is in use: 204 says no, 200 yes, or since when it is not."""
+    """The URL at which an application reports its use: 204 idle, 200 in use or idle since when."""
 
     port: int
     path: str = "/"
@@ -62,13 +62,13 @@ class ActivityCheck:
 
 @dataclass(frozen=True)
 class Idleness:
-    """An end for what does nothing: for so long no GPU and no CPU was used more than that."""
+    """Ends an instance whose GPUs and CPU were below these limits for this time."""
 
     window_s: int
     # In percent.
     gpu_below: int = 5
     cpu_below: int = 10
-    # Asked as well: all of them must say that it is not in use.
+    # An additional check: metrics and application must both report idleness.
     activity: ActivityCheck | None = None
     then: EndAction = EndAction.STOP
 
@@ -79,18 +79,18 @@ class Idleness:
 
 @dataclass(frozen=True)
 class Terms:
-    """All that was agreed about the end of an instance."""
+    """All agreed terms that end an instance."""
 
     lease: Lease | None = None
     silence: Silence | None = None
     idle: Idleness | None = None
-    # A stopped one is deleted after so long: its disk costs money.
+    # A stopped instance is deleted after this time, because its disk costs money.
     delete_stopped_s: int | None = None
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         doc = asdict(self)
-        # As the version before calls it, which may read this.
+        # The previous version, which may read this, uses this name.
         doc["auto_stop"] = doc.pop("silence")
         if self.lease is not None and self.lease.until is not None:
             doc["lease"]["until"] = self.lease.until.isoformat()
@@ -98,7 +98,7 @@ class Terms:
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Terms:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         lease, silence, idle = doc["lease"], doc["auto_stop"], doc.get("idle")
         return cls(
             lease=None if lease is None else _lease_of(lease),
@@ -128,12 +128,12 @@ _MOMENTS = ("ends_at", "warn_at", "set_at")
 
 @dataclass(frozen=True)
 class LeaseTerm:
-    """A lease that runs, or has ended."""
+    """A running or ended lease."""
 
     ends_at: datetime
     # When the end is announced.
     warn_at: datetime
-    # When the end was decided: what was promised is a span of time, so steps of the clock since then move it.
+    # When the end was decided. A lease promises a length of time, so later clock steps move it.
     set_at: datetime
     length_s: float
     then: EndAction = EndAction.STOP
@@ -141,22 +141,22 @@ class LeaseTerm:
     ended: bool = False
 
     def moved(self, by: timedelta, now: datetime) -> LeaseTerm:
-        """Return the same span of time by a clock that was set."""
+        """Return the same length of time by a clock that was set."""
         if not by:
             return self
         return replace(self, ends_at=self.ends_at + by, warn_at=self.warn_at + by, set_at=now)
 
     def is_over(self, now: datetime) -> bool:
-        """Return True if it has ended; where there was nothing to end any more, nobody has noted it."""
+        """Return True if it has ended, even if nothing was left to end and no event was recorded."""
         return self.ended or now >= self.ends_at
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         return {**vars(self), **{name: getattr(self, name).isoformat() for name in _MOMENTS}}
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> LeaseTerm:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         moments = {name: datetime.fromisoformat(doc[name]) for name in _MOMENTS}
         return cls(**{**doc, **moments, "then": EndAction(doc["then"])})
 
@@ -164,7 +164,10 @@ class LeaseTerm:
 def term_until(
     ends_at: datetime, now: datetime, warning: timedelta, then: EndAction = EndAction.STOP
 ) -> LeaseTerm:
-    """Return a term that ends at a moment, announced so much ahead, but never in its first half."""
+    """Return a term that ends at a moment.
+
+    The warning comes `warning` before, but never in the first half.
+    """
     length = ends_at - now
     return LeaseTerm(ends_at, ends_at - min(warning, length / 2), now, length.total_seconds(), then)
 
@@ -175,7 +178,7 @@ def term_of(seconds: float, now: datetime, warning: timedelta, then: EndAction =
 
 
 def accepted_term(lease: Lease | None, now: datetime, warning: timedelta) -> LeaseTerm | None:
-    """Return the term of an accepted wish: a moment is known at once, a length counts from the rental."""
+    """Return the term of an accepted spec. A moment is known at once; a length counts from the rental."""
     if lease is None or lease.until is None:
         return None
     return term_until(lease.until, now, warning, lease.then)
@@ -184,14 +187,14 @@ def accepted_term(lease: Lease | None, now: datetime, warning: timedelta) -> Lea
 def rented_term(
     lease: Lease | None, term: LeaseTerm | None, now: datetime, warning: timedelta
 ) -> LeaseTerm | None:
-    """Return the term once a machine is rented. Where one runs already, it goes on."""
+    """Return the term after the rental. A running term continues."""
     if term is not None or lease is None or lease.seconds is None:
         return term
     return term_of(lease.seconds, now, warning, lease.then)
 
 
 def started_term(term: LeaseTerm | None, now: datetime, warning: timedelta) -> LeaseTerm | None:
-    """Return the term of what is started again: one that has ended begins anew, as long as it was."""
+    """Return the term after a start. A term that has ended begins again with its old length."""
     if term is None or not term.is_over(now):
         return term
     return term_of(term.length_s, now, warning, term.then)

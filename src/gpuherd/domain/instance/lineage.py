@@ -1,4 +1,4 @@
-"""The lineage of an instance: the rentals that follow each other when spot machines are lost."""
+"""The lineage of an instance: the rentals that replace each other when spot machines are lost."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-# So long replacements count against the number that may be made.
+# The period over which replacements are limited.
 REPLACEMENTS_COUNTED = timedelta(hours=24)
 
 
-# Of one lineage in that time, where nothing else was agreed.
+# Default limit for one lineage in that period.
 MAX_REPLACEMENTS = 10
 
 
-# What may be agreed.
+# Minimum and maximum of the two limits.
 REPLACEMENTS, HANDOVER_S = (1, 1000), (0, 3600)
 
 
@@ -28,7 +28,7 @@ class OnReclaim(StrEnum):
 
 
 class Why(StrEnum):
-    """What an heir is made for."""
+    """Why a replacement is made."""
 
     NOTICE = "notice"
     LOST = "lost"
@@ -37,21 +37,21 @@ class Why(StrEnum):
 
 @dataclass(frozen=True)
 class ReplacePolicy:
-    """Whether an instance is replaced when the cloud takes its machine back, how often, and how."""
+    """Whether and how an instance is replaced when the cloud takes its machine back."""
 
     on_reclaim: OnReclaim = OnReclaim.NONE
-    # Of one lineage in a day.
+    # Per lineage and day.
     max_replacements: int = MAX_REPLACEMENTS
-    # How long both stay up once the new one can be used.
+    # How long both run after the replacement is usable.
     handover_s: int = 0
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         return {**vars(self), "on_reclaim": self.on_reclaim.value}
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> ReplacePolicy:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         return cls(**{**doc, "on_reclaim": OnReclaim(doc["on_reclaim"])})
 
 
@@ -60,37 +60,37 @@ NO_REPLACEMENT = ReplacePolicy()
 
 @dataclass(frozen=True)
 class Heir:
-    """The instance that is to take over."""
+    """The instance that will take over."""
 
     id: str
     link: int
     why: Why
     made_at: datetime
-    # It can be used, and its predecessor goes because of that.
+    # It is usable, and the original is deleted for it.
     has_taken_over: bool = False
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The place of an instance in its lineage, and what it knows of its heirs."""
+    """The place of an instance in its lineage, and what it knows of its replacements."""
 
-    # The id of the first of them.
+    # The id of the first instance.
     lineage: str
     link: int = 1
-    # Its predecessor.
+    # The id of its original.
     replaces: str | None = None
-    # The present one; one that came to nothing is forgotten once it is proven to be gone.
+    # The present replacement. A failed one is forgotten once it is proven gone.
     heir: Heir | None = None
-    # The highest that was made from here: no link is given out twice.
+    # The highest link made from here. No link is used twice.
     last_link: int = 0
-    # When each replacement of the lineage was made, as far as they count.
+    # When each counted replacement of the lineage was made.
     made_at: tuple[datetime, ...] = ()
-    # Heirs that failed, in a row.
+    # Failed replacements in a row.
     failures: int = 0
     failed_at: datetime | None = None
-    # Nothing more is made from here: there were too many, or a person has declined.
+    # No more replacements: there were too many, or a person declined.
     gave_up: bool = False
-    # It was told that an heir could not be made.
+    # The user was notified that a replacement could not be made.
     refused: bool = False
 
     @property
@@ -98,17 +98,17 @@ class Chain:
         return max(self.link, self.last_link) + 1
 
     def with_heir(self, heir: Heir) -> Chain:
-        """Return it with its next heir."""
+        """Return the chain with its next replacement."""
         return replace(
             self, heir=heir, last_link=heir.link, made_at=self._counted(heir.made_at), refused=False
         )
 
     def of_heir(self, predecessor_id: str, heir: Heir) -> Chain:
-        """Return the place of the heir itself: it goes on counting where its predecessor was."""
+        """Return the chain of the replacement itself. It continues the counts of its original."""
         return Chain(self.lineage, heir.link, predecessor_id, made_at=self._counted(heir.made_at))
 
     def without_heir(self, failed_at: datetime | None) -> Chain:
-        """Return it without the heir that came to nothing, and with when it failed, if it did."""
+        """Return the chain without its replacement, and with the time of its failure if it failed."""
         if failed_at is None:
             return replace(self, heir=None)
         return replace(self, heir=None, failures=self.failures + 1, failed_at=failed_at)
@@ -117,7 +117,7 @@ class Chain:
         return (*(it for it in self.made_at if abs(now - it) < REPLACEMENTS_COUNTED), now)
 
     def as_doc(self) -> dict[str, Any]:
-        """Return it as JSON can hold it, for storage."""
+        """Return the fields as JSON, for storage."""
         heir = self.heir
         return {
             **vars(self),
@@ -128,7 +128,7 @@ class Chain:
 
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Chain:
-        """Return what `as_doc` wrote down."""
+        """Return the value that `as_doc` stored."""
         heir, failed_at = doc["heir"], doc["failed_at"]
         return cls(
             **{
@@ -145,14 +145,14 @@ def _heir_of(doc: Mapping[str, Any]) -> Heir:
 
 
 class ReplacementOutcome(StrEnum):
-    """What became of an heir, or of the wish for one."""
+    """The result of a replacement."""
 
-    # Handed over while the old machine ran, or after it was lost.
+    # Handed over while the original ran, or after it was lost.
     WARM = "warm"
     COLD = "cold"
-    # The heir was never of use; or nobody needed it in the end.
+    # The replacement was never usable, or was no longer needed.
     FAILED = "failed"
     CANCELLED = "cancelled"
-    # A limit or a budget allows none; there were too many.
+    # A limit or a budget allows none, or there were too many.
     REFUSED = "refused"
     GAVE_UP = "gave_up"

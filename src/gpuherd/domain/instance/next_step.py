@@ -59,22 +59,22 @@ from gpuherd.domain.instance.step_types import (
     WithdrawReclaim,
 )
 
-# The cloud was asked and nothing moved for so long: ask again.
+# If nothing has changed for this long after a request, ask again.
 REPEAT_DELETE_AFTER = timedelta(seconds=30)
 
 
 REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 
 
-# How to connect may be taken from a list that has shown the machine like this for no longer than that.
+# Connection details may come from a list if the machine has looked the same for at most this time.
 LISTED_DETAILS_FRESH = timedelta(seconds=60)
 
 
-# What a machine may show, or nothing, that nobody has started.
+# Phases of a machine that was not started.
 _NOT_STARTED = frozenset({Phase.STOPPED, Phase.STOPPING, Phase.FROZEN, Phase.UNKNOWN})
 
 
-# The cloud's clock and ours differ by no more than this.
+# The cloud's clock and ours differ by at most this.
 CLOCKS_APART_MAX = timedelta(minutes=5)
 
 
@@ -85,13 +85,13 @@ def next_step(
     now: datetime,
     over: Ending | None = None,
 ) -> Step:
-    """Decide the one thing to do now so that `instance` comes closer to its goal.
+    """Decide the one step that brings `instance` closer to its goal.
 
-    `over` is what has to happen because some time is over, and changes the goal.
+    `over` is an end that is due. It changes the goal.
     """
     # guard: an end does not wait for the answer of a create
     if over is not None:
-        # As where a person asks for it, also while nobody knows what a create call has brought about.
+        # Like an order of a person. It applies also while the outcome of a create call is unknown.
         return over
     # guard: an open attempt is resolved before anything else
     if attempt is not None and attempt.is_open:
@@ -118,7 +118,7 @@ def next_step(
 
 
 def _resolve(instance: Instance, now: datetime) -> Step:
-    """Whatever the goal is: first find out whether a machine exists."""
+    """Find out first, for any goal, whether a machine exists."""
     wanted = instance.goal is Goal.RUNNING and instance.status not in TERMINAL_STATUSES
     if wanted and now >= instance.deadline:
         words = "not usable in time: the outcome of the create call is not known yet"
@@ -127,12 +127,12 @@ def _resolve(instance: Instance, now: datetime) -> Step:
 
 
 def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """Follow a machine until it can be used, from its creation or from a start."""
+    """Follow a machine from its creation or start until it is usable."""
     machine = observation.machine
     again = is_starting_again(instance)
     match observation.phase:
         case Phase.ABSENT | Phase.REMOVING:
-            # Never re-create what vanished: that spends money nobody asked for.
+            # Never create a vanished machine again: the user did not ask for that cost.
             # guard: a machine that vanished is not rented again
             return Fail(VANISHED, "the machine vanished from the cloud before it was usable")
         case Phase.RUNNING:
@@ -158,29 +158,32 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
 
 
 def _check_usable(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """The machine runs; find out whether it can be used."""
+    """Find out whether a running machine is usable."""
     match instance.status:
         case Status.RUNNING:
             return Become(Status.HEALTH_CHECKING)
         case Status.HEALTH_CHECKING:
             return RunHealthCheck()
         case _:
-            # After every start, too: the ports have changed.
+            # After every start too, because the ports have changed.
             return _listed_details(instance, observation, now) or ReadDetails()
 
 
 def _listed_details(instance: Instance, observation: Observation, now: datetime) -> Step | None:
-    """Return what to do if the list already tells all there is to know; a thousand calls take minutes."""
+    """Return the step if the list already shows all details.
+
+    For a thousand machines, calls would take minutes.
+    """
     machine, since = observation.machine, observation.changed_at
     if machine is None or since is None or not observation.is_listed:
         return None
     # A list may lag behind a start, and would show the ports of the run before.
     is_first_run = instance.started_at is None and not is_starting_again(instance)
-    # Whatever was on record when we were last stopped may be long past.
+    # A record from before our last stop may be long out of date.
     is_fresh = timedelta(0) <= now - since <= LISTED_DETAILS_FRESH
     if not is_first_run or not is_fresh:
         return None
-    # Novita's documents show lists without endpoints, and a machine without ports looks just like that.
+    # Novita's documents show lists without endpoints. A machine without ports looks the same.
     is_whole = bool(machine.ports) and all(port.endpoint for port in machine.ports)
     if not is_whole or machine.connection == NO_CONNECTION:
         return None
@@ -188,12 +191,12 @@ def _listed_details(instance: Instance, observation: Observation, now: datetime)
 
 
 def _follow(instance: Instance, observation: Observation) -> Step:
-    """Keep an eye on a machine that is in use, or was."""
+    """Watch a machine that is in use, or was."""
     match observation.phase:
         case Phase.STOPPED if instance.status is not Status.EXITED:
             return _stopped(observation)
         case Phase.RUNNING if instance.status in (Status.EXITED, Status.MIGRATING):
-            # It was started past us, or it was moved. We follow what is; its ports have changed.
+            # It was started or moved outside gpuherd. Follow it; its ports have changed.
             return ReadDetails()
         case Phase.MIGRATING if instance.usable:
             return Become(Status.MIGRATING)
@@ -204,15 +207,15 @@ def _follow(instance: Instance, observation: Observation) -> Step:
         case _ if instance.status is Status.MIGRATING:
             return Wait()
         case _:
-            # A flap back to booting is an observation, not a change of status (it was usable once).
+            # A return to booting is only an observation. The status stays, because the machine was usable.
             return Settled()
 
 
 def _was_moved(instance: Instance, observation: Observation) -> bool:
-    """Return True if the machine was moved between two looks: its ports have changed."""
+    """Return True if the machine was moved between two lists: its ports have changed."""
     if observation.machine is None or not has_other_ports(instance, observation.machine):
         return False
-    # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
+    # Read once is enough. A list that shows something else must not cause endless reads.
     known_at = instance.started_at
     return observation.changed_at is not None and known_at is not None and observation.changed_at > known_at
 
@@ -223,10 +226,10 @@ def _stopped(observation: Observation) -> Step:
 
 
 def _rest(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """Let rest what has ended; but a machine that was thought lost and is listed again costs money."""
+    """Leave an ended instance alone. But a lost machine that is listed again costs money."""
     # guard: a machine that was kept after a failure is known to be gone when it is
     if observation.phase is Phase.ABSENT and keeps_machine(instance):
-        # Its id may be another machine's from now on, and whoever has kept it wants to know.
+        # Its id may belong to another machine from now on, and the user who kept it must know.
         return Fail(VANISHED, "the machine that was kept vanished from the cloud")
     lost = instance.last_error is not None and instance.last_error.code == VANISHED
     if not lost or observation.phase not in (Phase.RUNNING, Phase.STOPPED):
@@ -237,17 +240,17 @@ def _rest(instance: Instance, observation: Observation, now: datetime) -> Step:
         return Become(Status.EXITED)
     if instance.ready_at is None:
         return ReadDetails()
-    # Nothing has become of it meanwhile, so it is as usable as it was.
+    # Its state has not changed, so it is as usable as before.
     return Become(Status.READY if instance.health_check else Status.RUNNING)
 
 
 def _stop_machine(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """Stop a machine; this costs money until it is done, so it is never given up."""
+    """Stop a machine. It costs money until then, so this is never given up."""
     overdue = is_overdue(instance, now, REPEAT_REQUEST_AFTER)
     start_asked = _asked_before(instance, now)
     match observation.phase:
         case Phase.STOPPED if start_asked and not overdue:
-            # The start that this stop puts aside may be on its way: what we see may be older than that.
+            # The start that this stop replaces may still take effect. The observation may be older than that.
             return Wait()
         case Phase.STOPPED:
             return Become(Status.EXITED)
@@ -256,18 +259,18 @@ def _stop_machine(instance: Instance, observation: Observation, now: datetime) -
         case Phase.RUNNING | Phase.UNKNOWN if start_asked or overdue:
             return Stop()
         case phase if phase in BOOTING and _never_boots(instance, observation, now):
-            # It costs money, and the cloud stops only what runs.
+            # It costs money, and the cloud stops only running machines.
             error = observation.machine.error if observation.machine else ""
             return Fail(
                 "STARTUP_FAILED", f"it cannot be stopped: {error or _progress_words(instance, observation)}"
             )
         case _:
-            # While it boots or migrates it cannot be stopped yet; the next change wakes us.
+            # A booting or migrating machine cannot be stopped yet. The next change wakes this instance.
             return Wait()
 
 
 def _delete_machine(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """Delete a machine, and go on until the cloud proves that it is gone."""
+    """Delete a machine, and continue until the cloud proves that it is gone."""
     if instance.status is Status.DELETED:
         return Settled()
     # guard: a delete lasts until the absence is proven
@@ -277,7 +280,7 @@ def _delete_machine(instance: Instance, observation: Observation, now: datetime)
 
 
 def _release(instance: Instance, observation: Observation, now: datetime) -> Step:
-    """Give the machine of a failed instance back."""
+    """Remove the machine of a failed instance."""
     if instance.cloud_id is None or observation.phase is Phase.ABSENT:
         return Released()
     return _remove(instance, observation, now)
@@ -290,17 +293,17 @@ def _remove(instance: Instance, observation: Observation, now: datetime) -> Step
 
 
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
-    """Return True if a first boot has failed, or takes longer than it may."""
+    """Return True if a first boot failed or takes too long."""
     failed = observation.machine is not None and bool(observation.machine.error)
     return instance.ready_at is None and instance.stopped_at is None and (failed or now >= instance.deadline)
 
 
 def _asked_before(instance: Instance, now: datetime) -> bool:
-    """Return True if the last request to the cloud was made before the present operation was accepted."""
+    """Return True if the last request to the cloud came before the present operation."""
     operation = instance.operation
     if operation is None or instance.asked_at is None:
         return False
-    # After a clock that stepped back nothing is surely earlier, and `is_overdue` alone decides.
+    # After a clock that stepped back, nothing is certainly earlier, and `is_overdue` alone decides.
     return instance.asked_at < operation.requested_at <= now
 
 
@@ -311,7 +314,7 @@ def _recheck_delay(instance: Instance, now: datetime) -> timedelta:
 
 
 def _too_late(instance: Instance, observation: Observation) -> Step:
-    """End what was not usable in time; where a start came to nothing, the machine is as it was."""
+    """End an instance that was not usable in time. After a failed start, the machine is as before."""
     words = f"not usable in time: {_progress_words(instance, observation)}"
     if not is_starting_again(instance):
         return Fail("INSTANCE_TIMEOUT", words)
@@ -335,7 +338,7 @@ def _progress_words(instance: Instance, observation: Observation) -> str:
 
 
 def reclaim_step(instance: Instance, observation: Observation) -> Step | None:
-    """Follow what the lists say about a reclaim for as long as they do; None: nothing new."""
+    """Follow the lists about a reclaim; None: nothing new."""
     machine, known = observation.machine, instance.reclaim
     if machine is None or instance.status is Status.EXITED:
         return None
@@ -345,23 +348,23 @@ def reclaim_step(instance: Instance, observation: Observation) -> Step | None:
         return None
     if known is None:
         return AnnounceReclaim()
-    # The time need not come with the notice, and may change.
+    # The time may come later than the notice, and may change.
     at = machine.spot_reclaim_at
     return None if known.reclaim_at == at else FollowReclaim(at)
 
 
-# So long a restart is looked for. One without an answer is not repeated: it may have taken effect, and a
-# second one would interrupt the application once more.
+# How long to watch for a restart. A restart without an answer is not repeated: it may have taken effect, and
+# a second one would interrupt the application again.
 RESTART_SEEN_WITHIN = timedelta(seconds=60)
 
 
 def restart_step(instance: Instance, observation: Observation, now: datetime) -> Step | None:
-    """Ask for a restart once, and look for its effect; None where there is none to be asked or looked for."""
+    """Ask for a restart once, and watch for its effect; None if there is nothing to do."""
     operation = instance.operation
     if operation is None or not is_restarting(instance) or operation.has_reached(OperationPhase.STARTING):
         return None
     if observation.phase in (Phase.STOPPED, Phase.REMOVING, Phase.ABSENT):
-        # What has stopped meanwhile is started; what has gone cannot be.
+        # A stopped machine is started instead. A machine that is gone cannot be.
         return None
     if instance.asked_at is None:
         if now >= instance.deadline:
@@ -374,7 +377,7 @@ def restart_step(instance: Instance, observation: Observation, now: datetime) ->
     if not is_overdue(instance, now, RESTART_SEEN_WITHIN):
         return LookForRestart()
     if operation.has_reached(OperationPhase.RESTARTING):
-        # The cloud has said yes; it was too quick to be seen.
+        # The cloud accepted it; it was too quick to be seen.
         return ConfirmRestart()
     return AbandonRestart(
         "OUTCOME_UNKNOWN",
@@ -383,7 +386,7 @@ def restart_step(instance: Instance, observation: Observation, now: datetime) ->
 
 
 def shows_restart(instance: Instance, machine: Machine) -> bool:
-    """Return True if a machine that ran, and was asked to restart, shows that it does or did."""
+    """Return True if a running machine shows the requested restart."""
     if machine.phase is Phase.RUNNING:
         return has_other_ports(instance, machine)
     return machine.phase in BOOTING or machine.phase in (Phase.STOPPING, Phase.STOPPED)

@@ -15,11 +15,11 @@ from gpuherd.domain.instance.launch_spec import LaunchSpec, Optimize
 UNPRICED_LAST = Decimal("Infinity")
 
 
-# No offer is held back from anybody.
+# No offer is held back.
 NOTHING_HELD: Mapping[OfferKey, str] = {}
 
 
-# What the API calls a spot wish that may be rented on demand in the end.
+# The API's word for a spot spec that may become on demand.
 AUTO = "auto"
 
 
@@ -28,7 +28,7 @@ REFUSED_JUST_NOW = "the cloud refused it just now for lack of stock"
 
 @dataclass(frozen=True)
 class RejectedOffer:
-    """An offer that will not be tried, and why."""
+    """An offer that is not tried, and the reason."""
 
     offer: Offer
     reason: str
@@ -36,7 +36,7 @@ class RejectedOffer:
 
 @dataclass(frozen=True)
 class RegionWithoutOffer:
-    """A region that was asked for and has nothing of the kind, available or not."""
+    """A requested region that sells nothing of the kind, available or not."""
 
     region: str
     reason: str
@@ -44,11 +44,11 @@ class RegionWithoutOffer:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All offers for a wish: those to try, best first, and those not to try."""
+    """All offers for a launch spec: those to try, best first, and the others with their reasons."""
 
     accepted: tuple[Offer, ...]
     refused: tuple[RejectedOffer, ...]
-    # In the order of the wish: with these, every region of it has its reason.
+    # In the order of the spec. With these, each of its regions has a reason.
     without_offer: tuple[RegionWithoutOffer, ...] = ()
 
     def reasons_by_region(self) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class Ranking:
 
 
 def offers_named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...]:
-    """Return the offers that a person means by `product_name`: the exact name, else all that contain it."""
+    """Return the offers that `product_name` means: the exact name, otherwise all names that contain it."""
     wanted = product_name.strip().casefold()
     everything = tuple(offers)
     exact = tuple(o for o in everything if o.product_name.casefold() == wanted)
@@ -74,14 +74,14 @@ def offers_named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...
 
 
 def billing_modes(wish: LaunchSpec) -> tuple[BillingMode, ...]:
-    """Return how the wish may be paid for, sooner or later."""
+    """Return the billing modes that the spec accepts, now or later."""
     if wish.fallback_after_s is None:
         return (wish.billing_mode,)
     return (wish.billing_mode, BillingMode.ON_DEMAND)
 
 
 def before_fallback(offers: Iterable[Offer], wish: LaunchSpec) -> dict[OfferKey, str]:
-    """Return the offers that are held back while only spot will do."""
+    """Return the offers that are held back while only spot is accepted."""
     if wish.fallback_after_s is None:
         return {}
     reason = f"on demand will do after {wish.fallback_after_s} s without a spot machine"
@@ -90,13 +90,13 @@ def before_fallback(offers: Iterable[Offer], wish: LaunchSpec) -> dict[OfferKey,
 
 
 def mode_of(offer: Offer, wish: LaunchSpec) -> BillingMode:
-    """Return how this offer would be paid for."""
+    """Return the billing mode of this offer for the spec."""
     listed_as = offer.listed_as
     return wish.billing_mode if listed_as is None or wish.fallback_after_s is None else listed_as
 
 
 def key_of(offer: Offer, wish: LaunchSpec) -> OfferKey:
-    """Return what the offer is called in the memory that all wishes share."""
+    """Return the key of the offer in the memory that all specs share."""
     return OfferKey(offer.product_id, offer.region, mode_of(offer, wish))
 
 
@@ -106,10 +106,10 @@ def rank_offers(
     held: Mapping[OfferKey, str] = NOTHING_HELD,
     avoided: Collection[OfferKey] = (),
 ) -> Ranking:
-    """Best first: the user's order of products and regions, then price, memory, CPU, and id so that ties
-    never flicker. Where both will do, spot goes before on demand.
+    """Return the ranking: the user's order of products and regions, then price, memory, CPU, and id.
 
-    `held` tells of offers that this wish must not try now, and why; what is `avoided` comes last.
+    The id keeps ties stable. If both modes are accepted, spot comes before on demand. `held` are offers that
+    this spec must not try now, with the reason. `avoided` offers come last.
     """
     accepted: list[Offer] = []
     refused: list[RejectedOffer] = []
@@ -133,10 +133,10 @@ def rank_offers(
 def rejection_reason(
     offer: Offer, wish: LaunchSpec, held: Mapping[OfferKey, str] = NOTHING_HELD
 ) -> str | None:
-    """Return why this offer does not fit the wish, or None if it does."""
+    """Return why this offer does not fit the spec; None if it does."""
     price = hourly_usd(offer, wish)
     if price is None:
-        # Wherever and however much of it there is.
+        # For all regions and stock levels.
         return _not_sold_words(offer, mode_of(offer, wish))
     if wish.regions and offer.region not in wish.regions:
         return f"region {offer.region} is not among the regions asked for"
@@ -155,20 +155,20 @@ def rejection_reason(
 
 
 def hourly_usd(offer: Offer, wish: LaunchSpec) -> Decimal | None:
-    """Return what the whole wish costs an hour at this offer, or None where it is not sold that way."""
+    """Return the hourly cost of the whole instance at this offer; None if it is not sold that way."""
     # guard: each way to pay has its own price under the cap
     return offer.hourly_usd(mode_of(offer, wish), wish.gpu_num, wish.disk_gb)
 
 
 def gpu_hourly_usd(offer: Offer, wish: LaunchSpec) -> Decimal | None:
-    """Return what one GPU costs an hour at this offer, or None as above."""
+    """Return the hourly cost of one GPU at this offer; None if it is not sold that way."""
     return offer.gpu_hourly_usd(mode_of(offer, wish))
 
 
 def likely_product(ranking: Ranking, wish: LaunchSpec) -> str:
-    """Return what the product is called that the wish will get, as things stand.
+    """Return the name of the product that the spec would get now.
 
-    Where nothing fits now it is what would be the best; where nothing is sold, what the wish calls it.
+    If no offer fits, the best product. If nothing is sold, the name in the spec.
     """
     for offer in (*ranking.accepted, *(it.offer for it in ranking.refused)):
         return offer.product_name
@@ -176,9 +176,9 @@ def likely_product(ranking: Ranking, wish: LaunchSpec) -> str:
 
 
 def counted_usd(ranking: Ranking, wish: LaunchSpec) -> Decimal | None:
-    """Return what the wish will cost an hour at most, as things stand; None where nothing fits.
+    """Return the maximum hourly cost of the spec now; None if nothing fits.
 
-    What may be rented on demand in the end counts as that.
+    A spec that may become on demand counts as on demand.
     """
     best: dict[BillingMode, Decimal] = {}
     for offer in ranking.accepted:
@@ -199,7 +199,7 @@ def _disk_words(offer: Offer, wish: LaunchSpec) -> str:
 
 
 def require_offers(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ...]:
-    """Return what `product_name` means, or say that the catalogue has no such product."""
+    """Return the offers that `product_name` means, or raise that the catalogue has no such product."""
     if not wish.product_names:
         found = offers_named(offers, wish.product_name)
     else:
@@ -212,9 +212,9 @@ def require_offers(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ..
 
 
 def sold_otherwise(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ...]:
-    """Return what a wish means among what is sold in ways that it does not want, without a price for it.
+    """Return the matching offers in other billing modes, without a price.
 
-    `NotFound` where nothing is called so there, either.
+    Raises `NotFound` if they have no such product either.
     """
     found = require_offers(offers, wish)
     if wish.billing_mode is BillingMode.SPOT:
@@ -223,22 +223,22 @@ def sold_otherwise(offers: Iterable[Offer], wish: LaunchSpec) -> tuple[Offer, ..
 
 
 def other_modes(wish: LaunchSpec) -> tuple[BillingMode, ...]:
-    """Return the ways to pay that the wish does not want."""
+    """Return the billing modes that the spec does not accept."""
     return tuple(it for it in BillingMode if it not in billing_modes(wish))
 
 
 def quoted_names(wish: LaunchSpec) -> str:
-    """Return, for people, what the wish asks for."""
+    """Return, for people, the products that the spec asks for."""
     return " or ".join(map(repr, wish.names))
 
 
 def billing_words(wish: LaunchSpec) -> str:
-    """Return, for people, how the wish may be paid for."""
+    """Return, for people, how the spec may be paid for."""
     return wish.billing_mode if wish.fallback_after_s is None else AUTO
 
 
 def no_capacity(ranking: Ranking, wish: LaunchSpec) -> NoCapacity:
-    """Return the error that tells for each region and offer why it was not taken."""
+    """Return the error with the reason for each region and offer."""
     where = ", ".join(wish.regions) or "any region"
     nothing = [
         {"region": it.region, "offers": [], "reason": "the product is not sold there"}
@@ -267,7 +267,7 @@ def _rank(offer: Offer, wish: LaunchSpec) -> tuple[int, bool, int, Decimal, int,
 
 
 def _name_rank(offer: Offer, wish: LaunchSpec) -> int:
-    """Return the place of the offer's product in the user's order; a whole name goes before a part of one."""
+    """Return the rank of the offer's product in the user's order. A full name comes before a partial one."""
     called, names = offer.product_name.casefold(), [it.strip().casefold() for it in wish.product_names]
     if called in names:
         return names.index(called)
@@ -275,7 +275,7 @@ def _name_rank(offer: Offer, wish: LaunchSpec) -> int:
 
 
 def _region_rank(offer: Offer, wish: LaunchSpec) -> int:
-    """Return the place of the offer's region in the user's order; all alike when only the price counts."""
+    """Return the rank of the offer's region in the user's order; equal if only the price counts."""
     if wish.optimize is Optimize.PRICE:
         return 0
     return wish.regions.index(offer.region) if offer.region in wish.regions else len(wish.regions)

@@ -1,4 +1,4 @@
-"""A start, stop or delete with its phases, and why one failed."""
+"""A start, restart, stop, delete or replacement with its phases, and why one failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Failure:
 
 
 class OperationKind(StrEnum):
-    """What was asked for."""
+    """The requested operation."""
 
     START = "start"
     RESTART = "restart"
@@ -34,7 +34,7 @@ BRINGING_UP = frozenset({OperationKind.START, OperationKind.RESTART})
 
 
 class OperationState(StrEnum):
-    """How far it is."""
+    """The state of an operation."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -44,10 +44,10 @@ class OperationState(StrEnum):
 
 
 class OperationPhase(StrEnum):
-    """A moment on the way that people want to know."""
+    """A moment of an operation that people want to know."""
 
     REQUESTED = "requested"
-    # Of a restart: the cloud has accepted it. `STARTING` then says that it was seen to take effect.
+    # For a restart: the cloud accepted it. `STARTING` then means that its effect was seen.
     RESTARTING = "restarting"
     STARTING = "starting"
     RUNNING = "running"
@@ -82,7 +82,7 @@ class Operation:
         return any(known is phase for known, _ in self.phases)
 
     def reached(self, phase: OperationPhase, now: datetime) -> Operation:
-        """Return the operation with this phase in its history; a phase is reached once."""
+        """Return the operation with this phase in its history. Each phase is reached once."""
         if self.has_reached(phase):
             return self
         return replace(self, phases=(*self.phases, (phase, now)))
@@ -116,7 +116,7 @@ _REACHED_BY_STATUS: dict[str, tuple[OperationPhase, ...]] = {
 }
 
 
-# A replacement ends with the handover, or when what was to be replaced is gone.
+# A replacement ends with the handover, or when its original is gone.
 _END_OF = {
     OperationKind.STOP: "exited",
     OperationKind.DELETE: "deleted",
@@ -124,7 +124,7 @@ _END_OF = {
 }
 
 
-# A start that the cloud refuses leaves the instance as it was; a delete goes on until it is done.
+# A start that the cloud rejects leaves the instance as it was. A delete continues until it is done.
 _FAILED_BY = {
     OperationKind.START: frozenset({"failed", "exited"}),
     OperationKind.RESTART: frozenset({"failed", "exited"}),
@@ -137,13 +137,13 @@ _FAILED_BY = {
 def progress(
     operation: Operation, status: str, usable: bool, error: Failure | None, now: datetime
 ) -> Operation:
-    """Return the operation as far as it is, now that its instance has this status."""
+    """Return the operation after its instance got this status."""
     if not operation.is_running:
         return operation
     if error is not None and status in _FAILED_BY[operation.kind]:
         return operation.failed(error)
     for phase in _REACHED_BY_STATUS.get(status, ()):
-        # That it is on its way up is no proof of a restart: it was up before.
+        # A machine on its way up is no proof of a restart, because it was up before.
         if (operation.kind, phase) != (OperationKind.RESTART, OperationPhase.STARTING):
             operation = operation.reached(phase, now)
     if operation.kind in BRINGING_UP:

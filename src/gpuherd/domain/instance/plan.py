@@ -1,4 +1,4 @@
-"""A plan: ranked offers, prices, the time to ready, and plans held for ten minutes."""
+"""A plan: ranked offers, prices, the time to ready, and plans that are held for ten minutes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gpuherd.domain.instance.offer_ranking import Ranking, counted_usd, hourly_u
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be tried in which order, and everything that speaks against it."""
+    """What would be tried in which order, and all obstacles."""
 
     # With the codes of the regions that would be tried.
     wish: LaunchSpec
-    # What would run: the template, with what the wish says instead of parts of it.
+    # What would run: the template with the values of the launch spec.
     template: Template
     ranking: Ranking
     ready_in: timedelta
-    # How many earlier rentals `ready_in` is made from; 0: it is the first guess.
+    # The number of earlier rentals behind `ready_in`; 0: a first guess.
     rentals: int
-    # What its disk costs an hour, wherever it is rented.
+    # The hourly price of its disk; the same everywhere.
     disk_hourly_usd: Decimal
-    # What the template says where something else would run.
+    # The template's values that the launch spec replaces.
     instead_of: Mapping[str, Any] = field(default_factory=dict)
-    # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
+    # Why nothing would be rented now. A missing offer only delays a spec that waits for capacity.
     obstacles: tuple[GpuherdError, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -40,23 +40,26 @@ class Plan:
 
     @property
     def variables(self) -> tuple[EnvVar, ...]:
-        """The whole environment, without values: of two variables of one name the given one counts."""
+        """The whole environment without values.
+
+        A variable of the launch spec replaces one of the template.
+        """
         named = {name: EnvVar(name) for name, _ in self.template.envs}
         return tuple((named | {it.name: it for it in self.wish.envs}).values())
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """What the best offer costs for the whole instance."""
+        """The hourly cost of the whole instance at the best offer."""
         return hourly_usd(self.ranking.accepted[0], self.wish) if self.ranking.accepted else None
 
     @property
     def held_usd(self) -> Decimal | None:
-        """What it costs at most as things stand, and so what it may cost if it is held."""
+        """The maximum hourly cost now. A held plan may cost this much."""
         return counted_usd(self.ranking, self.wish)
 
     @property
     def counted_usd(self) -> Decimal | None:
-        """What limits and budgets count: as much as it may, else as much as it will."""
+        """The cost that limits and budgets count: the maximum if set, otherwise the expected cost."""
         most = self.wish.hourly_usd_max
         return self.held_usd if most is None else most
 
@@ -66,22 +69,22 @@ HELD_FOR = timedelta(minutes=10)
 
 
 class PlanExpired(GpuherdError):
-    """The prices of the plan are too old to be rented at; a new plan is needed."""
+    """The prices of the plan are too old. A new plan is needed."""
 
     code = "PLAN_EXPIRED"
 
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """What was asked for, by whom, and what it may cost."""
+    """A planned request, its owner, and its maximum price."""
 
     id: str
-    # The id of the key that it was planned with; no other one may rent it.
+    # The id of the planning key. No other key may rent the plan.
     owner: str
-    # The request as it was sent, in JSON: what is rented is read from it as from any create. In the store it
-    # is sealed where it has variables.
+    # The request as sent, in JSON. The rental reads it like any create. It is stored sealed if it has
+    # variables.
     body: str = field(repr=False)
-    # Of the whole instance: what the plan said, and so the most that it may cost.
+    # For the whole instance: the planned price, and the maximum of the rental.
     hourly_usd: Decimal
     created_at: datetime
     expires_at: datetime
@@ -92,11 +95,11 @@ class HeldPlan:
 
     @property
     def about(self) -> str:
-        """What its sealed body is bound to: copied to another plan or owner it is worth nothing."""
+        """The plan and owner to which the sealed body is bound. Copied elsewhere, it cannot be opened."""
         return f"plan/{self.owner}/{self.id}"
 
     def check(self, now: datetime) -> None:
-        """Refuse to rent at prices that are too old."""
+        """Raise `PlanExpired` if the prices are too old."""
         # guard: a plan expires
         if now >= self.expires_at:
             raise PlanExpired(
@@ -115,16 +118,16 @@ def time_to_ready(history_s: Sequence[float]) -> timedelta:
     ordered = sorted(_informative(history_s))
     if not sample_count(history_s):
         return DEFAULT_TIME_TO_READY
-    # Upper quartile, not median: a promise that is kept is worth more than a short one.
+    # Upper quartile, not median: people rely on the promise.
     return timedelta(seconds=ordered[(3 * len(ordered) - 1) // 4])
 
 
 def sample_count(history_s: Sequence[float]) -> int:
-    """Return how many earlier rentals an estimate is made from; 0 means that it is the first guess."""
+    """Return the number of earlier rentals behind an estimate; 0 means a first guess."""
     informative = len(_informative(history_s))
     return informative if informative >= SAMPLES_MIN else 0
 
 
 def _informative(history_s: Sequence[float]) -> list[float]:
-    # An adopted machine was ready in no time, and tells nothing about those that have to boot.
+    # An adopted machine was ready at once. It says nothing about machines that boot.
     return [seconds for seconds in history_s if seconds > 0]

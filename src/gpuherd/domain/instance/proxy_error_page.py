@@ -1,9 +1,8 @@
-"""Tells the error pages of proxies and servers from pages that merely talk about errors.
+"""Recognizes the error pages of proxies and servers.
 
-Only headlines count: the title, the first heading, or the whole text of a page that has neither, and only
-when nothing but the error stands in it. A status with its phrase in the title is proof. Anything less, such
-as a phrase without a number, is believed only of a page with little text: a handbook has the same headline
-and goes on.
+Only headlines count: the title, the first heading, or the whole text of a page without either, and only if
+they contain nothing but the error. A status with its phrase in the title is proof. Weaker signs, such as a
+phrase without a number, count only on a page with little text, because a handbook may have the same headline.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SHORT_MAX_CHARS = 800
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml", ""})
 
 
-# What may stand after a status: the standard's words, and those of nginx, Apache, Varnish, IIS, Cloudflare…
+# What may follow a status: the standard's phrases, and those of nginx, Apache, Varnish, IIS, Cloudflare…
 _PHRASES = frozenset(status.phrase.lower() for status in HTTPStatus if status >= 400) | {
     "a timeout occurred",
     "application error",
@@ -56,7 +55,7 @@ _PHRASES = frozenset(status.phrase.lower() for status in HTTPStatus if status >=
 }
 
 
-# Headlines that carry no status.
+# Headlines without a status.
 _HEADLINES_WITHOUT_STATUS = frozenset(
     {
         "application error",
@@ -78,7 +77,7 @@ _HEADLINES_WITHOUT_STATUS = frozenset(
 )
 
 
-# Envoy writes this one with varying reasons behind it.
+# Envoy adds varying reasons to this one.
 _ENVOY_HEADLINE = "upstream connect error or disconnect/reset before headers"
 
 
@@ -97,7 +96,7 @@ _TAG = re.compile(r"<(?:!--|(/?)([a-z][a-z0-9]*))")
 _TAG_END = re.compile(r"""(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>""")
 
 
-# What stands inside these is no markup of the page itself.
+# The content of these tags is not markup of the page.
 _RAW_TEXT_TAGS = frozenset(
     {"iframe", "noscript", "script", "style", "svg", "template", "textarea", "title", "xmp"}
 )
@@ -113,7 +112,7 @@ class PageText:
 
 
 def error_page(content_type: str, body: bytes) -> str | None:
-    """Return the error's name, such as "502 bad gateway", if this body is an error page; None if not."""
+    """Return the error's name, such as "502 bad gateway"; None if the body is no error page."""
     if content_type.partition(";")[0].strip().lower() not in _HTML_TYPES or len(body) > PAGE_MAX_BYTES:
         return None
     page = read_page(body.decode("utf-8", "replace"))
@@ -131,7 +130,7 @@ def error_page(content_type: str, body: bytes) -> str | None:
 
 
 def read_page(html: str) -> PageText:
-    """Read a page in one pass that never looks back, so that no page is slow to read."""
+    """Parse a page in one pass without backtracking, so that no page is slow to parse."""
     html = html.lower()
     pieces: list[str] = []
     title = heading = ""
@@ -172,7 +171,7 @@ def _line(text: str) -> str:
 
 
 def _with_status(line: str) -> str | None:
-    """Return status and phrase if the line is made of nothing else."""
+    """Return status and phrase if the line contains nothing else."""
     if len(line) > _HEADLINE_MAX_CHARS:
         return None
     match = _STATUS_FIRST.fullmatch(line) or _STATUS_LAST.fullmatch(line)
@@ -194,5 +193,5 @@ def _without_phrase_or_status(line: str) -> str | None:
 
 
 def _trimmed(phrase: str) -> str:
-    # Google's pages end in "!!1", as a joke.
+    # Google's pages end in "!!1".
     return phrase.removesuffix("!!1").strip(" :|–—-.!()").replace("’", "'")

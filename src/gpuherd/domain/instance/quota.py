@@ -1,4 +1,4 @@
-"""Quota: what a key's instances use, and whether one more would be too much."""
+"""Quota: what a key's instances use, and whether the limits allow one more."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HOUR_MICROS = timedelta(hours=1) // timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Usage:
-    """GPUs that are held, and what all that is held costs an hour."""
+    """The GPUs in use, and the hourly cost of everything."""
 
     gpus: int = 0
     hourly_usd: Decimal = ZERO_USD
 
 
 def usage_of(instance: Instance) -> Usage:
-    """Return what an instance holds, or is about to: its disk once it is stopped, nothing once it is gone.
+    """Return what an instance uses or will soon use: its disk if it is stopped, nothing if it is gone.
 
-    An heir takes the place of its predecessor, or a key at its limit could never be healed.
+    A replacement counts instead of its original. Otherwise a key at its limit could never replace.
     """
     # guard: in the limits an heir takes the place of its predecessor
     if instance.chain is not None and instance.chain.heir is not None:
@@ -43,20 +43,20 @@ def holds_gpus(instance: Instance) -> bool:
         case Status.DELETED | Status.EXITED:
             return False
         case Status.FAILED:
-            # What is still being given back costs as before.
+            # A machine that is being removed still costs the same.
             return instance.releasing or (keeps_machine(instance) and _runs_by_meter(instance))
         case _:
             return True
 
 
 def _runs_by_meter(instance: Instance) -> bool:
-    """Return True if more than its disk is paid for: nobody looks after the machine of a failed instance."""
+    """Return True if more than the disk is billed. After a failure no pass watches the machine."""
     cost = instance.cost
     return cost.at is None or cost.rate * NANO_USD > instance.disk_hourly_usd
 
 
 def hourly_usd(instance: Instance) -> Decimal | None:
-    """Return what it costs an hour: as rented, else as much as it may, else as expected."""
+    """Return its hourly cost: as rented, otherwise its maximum, otherwise as expected."""
     if instance.rental is not None:
         # guard: the disk counts in what a key spends
         return instance.hourly_usd
@@ -65,7 +65,7 @@ def hourly_usd(instance: Instance) -> Decimal | None:
 
 
 def hourly_usd_now(instance: Instance) -> Decimal:
-    """Return what a rented machine costs an hour at this moment: a stopped one still has its disk."""
+    """Return what a rented machine costs per hour now. A stopped one still has its disk."""
     if instance.rental is None:
         return ZERO_USD
     if holds_gpus(instance):
@@ -75,8 +75,8 @@ def hourly_usd_now(instance: Instance) -> Decimal:
 
 
 def cost_until_end(instance: Instance, now: datetime) -> Decimal | None:
-    """Return what it costs until its lease ends if it stays as it is, as far as that is known."""
-    # Nobody knows whether what is stopped will be started before then.
+    """Return the cost until its lease ends if nothing changes, as far as known."""
+    # It is unknown whether a stopped instance will be started before then.
     is_at_rest = instance.rental is not None and not holds_gpus(instance)
     price = hourly_usd_now(instance) if is_at_rest else hourly_usd(instance)
     term = instance.lease_term
@@ -88,7 +88,7 @@ def cost_until_end(instance: Instance, now: datetime) -> Decimal | None:
 
 
 def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:
-    """Raise if `wanted`, on top of what is `used`, is more than the key may have."""
+    """Raise an error if `wanted` on top of `used` exceeds the limits of the key."""
     too_many = limits.max_gpus is not None and used.gpus + wanted.gpus > limits.max_gpus
     too_dear = (
         limits.max_hourly_usd is not None and used.hourly_usd + wanted.hourly_usd > limits.max_hourly_usd

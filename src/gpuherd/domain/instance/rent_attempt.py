@@ -1,4 +1,4 @@
-"""One create call, and the tag that proves whose machine it made."""
+"""One create call, and the tag that proves which machine it made."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 
 
 class AttemptState(StrEnum):
-    """The outcome of one create call; unknown is an outcome of its own."""
+    """The outcome of a create call; unknown is one of them."""
 
     SENT = "sent"
     BOUND = "bound"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
-    # Long enough unseen in believable lists: a later sighting is surplus.
+    # Missing from credible lists for long enough. If it appears later, it is surplus.
     ABANDONED = "abandoned"
 
 
 OPEN_STATES = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
 
 
-# So many of the latest calls of an instance stay on record, whatever became of them; of those before only the
-# refused ones go. It bounds what a pass reads, however long a wish waits for capacity.
+# The latest calls of an instance stay on record, whatever their outcome. Of older calls only refused ones are
+# removed. This limits what a pass reads, however long an instance waits for capacity.
 ATTEMPTS_KEPT = 100
 
 
@@ -52,10 +52,10 @@ class Attempt:
     cloud_id: str | None = None
     error_code: str = ""
     error: str = ""
-    # None where the wish left no choice.
+    # None if the launch spec had only one possible mode.
     billing_mode: BillingMode | None = None
-    # What the clocks showed when it went out: the wall clock may be set twice before anybody notices. None of
-    # calls that an older version made.
+    # The clock readings when it was sent: the wall clock may be set twice before that is noticed. None for
+    # calls of older versions.
     sent_reading: ClockReading | None = None
 
     @property
@@ -72,7 +72,7 @@ SEPARATOR = f"--{TAG_PREFIX}-"
 NAME_MAX_CHARS = 180
 
 
-# Every number up to here can be read back; far more calls than any wish can make, and a 32-bit integer.
+# Far more calls than one instance can make, and within a 32-bit integer.
 ATTEMPT_MAX = 999_999_999
 
 
@@ -94,7 +94,7 @@ class Tag:
     installation: str
     instance_key: str
     attempt: int
-    # Empty in tags of before 0.2.0.
+    # Empty in tags of versions before 0.2.0.
     nonce: str = ""
 
     def __str__(self) -> str:
@@ -103,27 +103,27 @@ class Tag:
 
 
 def cloud_name(name: str, tag: Tag | str) -> str:
-    """Return the name under which the cloud shall know the machine."""
+    """Return the name of the machine in the cloud."""
     clean = _NOT_ALLOWED.sub("-", name.casefold()).strip("-")[:NAME_MAX_CHARS].strip("-")
     return f"{clean or 'gpu'}--{tag}"
 
 
 def parse_tag(machine_name: str) -> Tag | None:
-    """Return the tag at the end of a machine's name, or None where there is none."""
+    """Return the tag at the end of a machine's name; None if there is none."""
     if found := _TAG.search(machine_name):
         return Tag(found[2], found[3], int(found[4]), found[5] or "")
     return None
 
 
 def machine_tag(machine: Machine) -> str | None:
-    """Return the tag that a machine carries: in its name, or in its environment should the name be lost."""
+    """Return the tag of a machine: from its name, or from its environment if the name has none."""
     found = parse_tag(machine.name)
     return str(found) if found else machine.env_tag or None
 
 
 def owner_tag(machine: Machine) -> Tag | None:
-    """Return whose create call made a machine, as far as its tag tells; None where it carries no tag."""
-    # The name has the tag behind a separator, the environment has it alone.
+    """Return the parsed tag of a machine; None if it has none."""
+    # The name has the tag behind a separator; the environment has only the tag.
     return parse_tag(f"--{tag}") if (tag := machine_tag(machine)) else None
 
 

@@ -20,78 +20,78 @@ from gpuherd.domain.instance.lineage import (
 )
 from gpuherd.domain.instance.step_types import Observation
 
-# The replacement begins so long before the loss, or three usual boots, whichever is more.
+# The replacement begins this long before the loss, or three usual boots, whichever is longer.
 LEAD_MIN = timedelta(minutes=15)
 
 
 LEAD_BOOTS = 3
 
 
-# After an heir that failed the next one is made so much later, twice as long each time.
+# The wait after a failed replacement. It doubles each time.
 RETRY_FIRST = timedelta(seconds=30)
 
 
 RETRY_CAP = timedelta(minutes=30)
 
 
-# So often a handover is looked at though nothing is heard of it.
+# How often a handover is checked if no change wakes it.
 HANDOVER_RECHECK = timedelta(seconds=30)
 
 
-# So soon it is looked for the second list, or for the proof that somebody is gone.
+# How soon to look for the second list, or for the proof that a machine is gone.
 PROOF_RECHECK = timedelta(seconds=5)
 
 
-# So often it is looked whether stock becomes scarce while there is time left.
+# How often to check for scarce stock while there is time left.
 STOCK_RECHECK = timedelta(minutes=5)
 
 
-# The cloud's words for what hardly anybody can have.
+# The cloud's words for stock that few can get.
 SCARCE_STOCK = frozenset({"low", "none"})
 
 
 class HeirState(StrEnum):
-    """How an heir stands, as far as its predecessor has to know."""
+    """The state of a replacement, as its original needs it."""
 
     COMING = "coming"
-    # It can be used, or could be: from then on it answers for itself.
+    # It is usable, or could be. From now on it is responsible for itself.
     USABLE = "usable"
-    # Before anybody could use it.
+    # It failed before it was usable.
     FAILED = "failed"
-    # Somebody has stopped it, or it is being removed.
+    # A user stopped it, or it is being removed.
     LEAVING = "leaving"
-    # It was never of use, and is proven to be gone.
+    # It was never usable and is proven to be gone.
     GONE = "gone"
 
 
 @dataclass(frozen=True)
 class Predecessor:
-    """An instance that may be replaced, as far as the decision needs it."""
+    """The facts about an original that the decision needs."""
 
     wants_to_run: bool
     policy: ReplacePolicy = NO_REPLACEMENT
-    # A list shows that its machine will be taken back; a second one has shown the same.
+    # Two lists show that its machine will be taken back.
     is_announced: bool = False
     is_notice_confirmed: bool = False
     loss_expected_at: datetime | None = None
     # Its machine was taken back.
     is_lost: bool = False
-    # Two lists show it running, and nothing is said of a reclaim.
+    # Two lists show it running without a notice.
     is_safe: bool = False
-    # Whoever it has replaced is proven to be gone.
+    # The instance that it replaced is proven to be gone.
     is_alone: bool = True
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What was made of the predecessor so far: the present heir, and when each one was made."""
+    """The replacements of the original so far: the present one, and when each was made."""
 
     heir: HeirState | None = None
-    # Why the present heir was made, and since when it can be used.
+    # Why the present replacement was made, and since when it is usable.
     why: Why | None = None
     usable_since: datetime | None = None
     made_at: Sequence[datetime] = ()
-    # In a row, up to now.
+    # Failures in a row so far.
     failures: int = 0
     failed_at: datetime | None = None
     gave_up: bool = False
@@ -99,31 +99,31 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Succeed:
-    """Make the next heir."""
+    """Make the next replacement."""
 
     why: Why
 
 
 @dataclass(frozen=True)
 class Retire:
-    """The heir can be used: remove the predecessor."""
+    """The replacement is usable: delete the original."""
 
 
 @dataclass(frozen=True)
 class CancelHeir:
-    """Remove the heir: it failed, or nobody needs it any more."""
+    """Delete the replacement: it failed, or it is no longer needed."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class ForgetHeir:
-    """The heir came to nothing, and is proven to be gone."""
+    """The replacement failed and is proven to be gone."""
 
 
 @dataclass(frozen=True)
 class GiveUpReplacing:
-    """Tell that no more heirs are made."""
+    """Notify the user that no more replacements are made."""
 
 
 @dataclass(frozen=True)
@@ -137,16 +137,16 @@ SuccessionStep = Succeed | Retire | CancelHeir | ForgetHeir | GiveUpReplacing | 
 
 
 def lead_time(usual_boot: timedelta, notice: timedelta) -> timedelta:
-    """Return how long before the loss an heir is made; never before the notice."""
+    """Return how long before the loss the replacement begins; never before the notice."""
     return min(max(LEAD_MIN, LEAD_BOOTS * usual_boot), notice)
 
 
 def succession_step(
     old: Predecessor, known: Lineage, lead: timedelta, now: datetime, *, is_scarce: bool = False
 ) -> SuccessionStep | None:
-    """Decide the one thing to do now for a handover; None: nothing, until something changes.
+    """Decide the one step of a handover now; None: nothing until something changes.
 
-    `is_scarce`: hardly anything that would do can be had, so the notice is used from its beginning.
+    `is_scarce`: few offers are in stock, so the replacement begins directly after the notice.
     """
     match known.heir:
         case None:
@@ -155,7 +155,7 @@ def succession_step(
         case HeirState.FAILED:
             return CancelHeir("it failed before it could be used")
         case _ if not old.wants_to_run:
-            # Whoever stops or deletes the old one means all of it, unless the heir has taken over already.
+            # A stop or delete of the original applies to both, unless the replacement has taken over.
             coming = known.heir is HeirState.COMING
             return CancelHeir("its predecessor is not wanted any more") if coming else None
         case HeirState.USABLE:
@@ -173,7 +173,7 @@ def succession_step(
 def _hand_over(old: Predecessor, known: Lineage, now: datetime) -> Retire | LookAgain:
     since = known.usable_since or now
     until = since + timedelta(seconds=old.policy.handover_s)
-    # Both ways: after a wall clock that stepped back, the beginning seems to lie in the future.
+    # abs(): if the wall clock stepped back, the beginning seems to lie in the future.
     is_over = old.is_lost or abs(now - since) >= until - since
     return Retire() if is_over else LookAgain(until)
 
@@ -204,7 +204,7 @@ def _after_failure(known: Lineage, now: datetime) -> datetime:
     if known.failed_at is None or not known.failures:
         return now
     pause = min(RETRY_CAP, RETRY_FIRST * (1 << min(known.failures - 1, 10)))
-    # Both ways, as above.
+    # abs() for the same reason.
     return now if abs(now - known.failed_at) >= pause else known.failed_at + pause
 
 
@@ -218,45 +218,44 @@ RECLAIMED = "SPOT_RECLAIMED"
 
 
 def may_be_replaced(it: Instance) -> bool:
-    """Return True if succession has anything to say of an instance."""
+    """Return True if an instance can be part of a handover."""
     return it.replacement.on_reclaim is OnReclaim.REPLACE or it.chain is not None
 
 
 def answers_for_itself(it: Instance) -> bool:
-    """Return True if an instance makes its own heirs."""
+    """Return True if an instance makes its own replacements."""
     return it.chain is None or it.chain.replaces is None or it.ready_at is not None
 
 
 def was_taken_back(it: Instance) -> bool:
-    """Return True if the cloud has taken the machine of an instance that was to run."""
+    """Return True if the cloud reclaimed the machine of an instance that should run."""
     if it.goal is not Goal.RUNNING:
         return False
     if it.status is Status.EXITED:
         return it.reclaim is not None
     if it.status is not Status.FAILED or it.last_error is None:
         return False
-    # Never where it merely vanished: somebody may have removed it on purpose.
+    # Not if it merely vanished: a user may have removed it on purpose.
     vanished = it.last_error.code == VANISHED and it.reclaim is not None
     return vanished or it.last_error.code == RECLAIMED
 
 
 def is_replaceable(it: Instance) -> bool:
-    """Return True if a person may have an instance replaced: it can be used, or was taken back."""
+    """Return True if a user may have an instance replaced: it is usable, or was reclaimed."""
     return it.goal is Goal.RUNNING and (it.usable or was_taken_back(it))
 
 
 def awaits_handover(it: Instance) -> bool:
-    """Return True if an instance has an heir that has not taken over yet."""
+    """Return True if an instance has a replacement that has not taken over yet."""
     return it.chain is not None and it.chain.heir is not None and not it.chain.heir.has_taken_over
 
 
 def predecessor_of(
     it: Instance, observation: Observation, listed_since: datetime | None, *, is_alone: bool
 ) -> Predecessor:
-    """Return an instance as one that may be replaced.
+    """Return the facts about an original.
 
-    `listed_since` is when the last believable list was begun: what had been seen before that, it has shown
-    once more.
+    `listed_since` is the start of the last credible list. It confirmed what earlier lists had shown.
     """
     since = observation.changed_at
     seen_again = (
@@ -279,7 +278,7 @@ def predecessor_of(
 
 
 def lineage_of(it: Instance, heir: Instance | None) -> Lineage:
-    """Return what was made of an instance so far; its heir may be forgotten by now."""
+    """Return the replacements of an instance so far. The present one may be forgotten."""
     chain = it.chain
     if chain is None:
         return Lineage()
@@ -296,7 +295,7 @@ def lineage_of(it: Instance, heir: Instance | None) -> Lineage:
 
 
 def heir_state(heir: Instance) -> HeirState:
-    """Return how an heir stands."""
+    """Return the state of a replacement."""
     if heir.ready_at is not None:
         return HeirState.USABLE
     if heir.status is Status.DELETED:
@@ -308,7 +307,7 @@ def heir_state(heir: Instance) -> HeirState:
 
 
 def outcome_of_handover(old: Instance, usable_since: datetime) -> tuple[ReplacementOutcome, float]:
-    """Return how an instance was handed over, and for how many seconds there was none to use."""
+    """Return the outcome of a handover, and for how many seconds no instance was usable."""
     match old.status:
         case Status.EXITED:
             lost_at = old.stopped_at

@@ -1,6 +1,6 @@
-"""Ending: whether the time of an instance is over, and when somebody must look next although nothing changes.
+"""Ends: whether the time of an instance is over, and when the next check is due if nothing changes.
 
-Endings only decide. What stops and deletes machines is the goal, as if a person had asked for it.
+This module only decides. The goal stops or deletes the machine, as if a person had asked for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA_WARNING_AFTER = DATA_KEPT - timedelta(hours=4)
 
 
 class EndCause(StrEnum):
-    """Whose decision an end is."""
+    """Who decided an end."""
 
     LEASE = "lease"
     SILENCE = "silence"
@@ -37,7 +37,7 @@ class End:
     cause: EndCause
     action: EndAction
     reason: str
-    # Who decided, where the cause alone does not tell.
+    # The actor, if the cause alone does not name one.
     by: str = ""
 
     @property
@@ -47,14 +47,14 @@ class End:
 
 @dataclass(frozen=True)
 class WarnLease:
-    """The lease ends soon: say so once."""
+    """The lease ends soon: warn once."""
 
     ends_at: datetime
 
 
 @dataclass(frozen=True)
 class WarnData:
-    """The cloud drops the data of a stopped machine soon: say so once."""
+    """The cloud drops the data of a stopped machine soon: warn once."""
 
     expires_at: datetime
 
@@ -67,17 +67,17 @@ class Situation:
     """What the end of an instance depends on besides its terms."""
 
     term: LeaseTerm | None
-    # Whether a machine is up that can be stopped; what still boots, or waits for a machine, cannot.
+    # True if a running machine can be stopped. A booting or waiting instance cannot.
     can_stop: bool
-    # A stop is under way, and nothing has to be asked for but a delete.
+    # A stop is under way. Only a delete needs a new order.
     is_stopping: bool = False
     # Since when it is stopped; None while it is up or on its way.
     stopped_since: datetime | None = None
     data_warned: bool = False
-    # Since when it has been usable, and when its user last said that it is in use.
+    # Since when it is usable, and when its user last reported use.
     usable_since: datetime | None = None
     used_at: datetime | None = None
-    # What is known about its use otherwise.
+    # What else is known about its use.
     watch: UseWatch | None = None
 
     @property
@@ -86,9 +86,9 @@ class Situation:
 
 
 def ending(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> Ending | None:
-    """Return what has to happen now because some time is over; None if none is.
+    """Return the end or warning that is due now; None if none is.
 
-    `up_since` is since when this service could have heard of use: silence before that means nothing.
+    `up_since` is since when this service could receive reports of use. Silence before that means nothing.
     """
     return (
         _lease_end(it, now)
@@ -101,7 +101,7 @@ def ending(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> En
 
 
 def next_due(terms: Terms, it: Situation) -> datetime | None:
-    """Return when `ending` may next have something to say if nothing else happens."""
+    """Return when `ending` may next return something, if nothing else happens."""
     return min(_moments(terms, it), default=None)
 
 
@@ -136,7 +136,7 @@ def _lease_end(it: Situation, now: datetime) -> End | None:
 
 
 def silent_at(terms: Terms, it: Situation) -> datetime | None:
-    """Return when silence has lasted long enough, if nobody says anything until then."""
+    """Return when silence has lasted long enough, if no use is reported until then."""
     silence = terms.silence
     if silence is None or not it.can_stop or it.usable_since is None:
         return None
@@ -149,7 +149,7 @@ def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime)
     if silence is None or ends_at is None:
         return None
     span = timedelta(seconds=silence.silence_s)
-    # Whoever could not reach us was not silent.
+    # Silence while users could not reach this service does not count.
     # guard: a client that could not reach us was not silent
     if now < ends_at or now < up_since + span:
         return None
@@ -157,7 +157,7 @@ def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime)
 
 
 def use_look_at(terms: Terms, it: Situation) -> datetime | None:
-    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    """Return when to check next whether it is idle; None if nothing depends on it."""
     if terms.idle is None or not it.can_stop or it.usable_since is None:
         return None
     return next_look(terms.idle, it.watch, it.usable_since, it.used_at)
@@ -167,7 +167,7 @@ def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
     rule, watch = terms.idle, it.watch
     if rule is None or watch is None or not it.can_stop or it.usable_since is None:
         return None
-    # Somebody may have said since then that it is in use.
+    # Use may have been reported since then.
     is_used = now < first_end(rule, it.usable_since, it.used_at)
     # guard: a heartbeat after the verdict keeps it
     # guard: a verdict of idleness grows old

@@ -1,7 +1,4 @@
-"""The steps.
-
-What a reconcile pass may do next, and the observation of the cloud that a decision is made from.
-"""
+"""The steps that a reconcile pass can take, and the observation from which it decides."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.scheduled_end import Ending
 
-# A job is woken when the cloud changes; this is the resync for one that is not.
+# A change in the cloud wakes the job. This is the resync for a lost wakeup.
 RESYNC_INTERVAL = timedelta(seconds=30)
 
 
@@ -28,29 +25,29 @@ class Rent:
 
 @dataclass(frozen=True)
 class ReadDetails:
-    """Ask the cloud for this one machine: the list does not show how to connect, or not reliably."""
+    """Read this one machine: the list does not show its connection details, or not reliably."""
 
 
 @dataclass(frozen=True)
 class UseListedDetails:
-    """The list shows a machine that runs for the first time, and how to connect: no call is needed."""
+    """The list shows a newly running machine with its connection details: no call is needed."""
 
     machine: Machine
-    # Since when the list shows it so; what changes later is news.
+    # Since when the list shows it like this. Later changes are news.
     since: datetime
 
 
 @dataclass(frozen=True)
 class RunHealthCheck:
-    """Ask the application itself whether it is up."""
+    """Ask the application whether it is up."""
 
 
 @dataclass(frozen=True)
 class Become:
-    """Say a new status; nothing has to be done in the cloud for it."""
+    """Set a new status, without a call to the cloud."""
 
     status: Status
-    # Where the status alone does not tell enough.
+    # Set if the status alone does not say enough.
     reason: str = ""
     # The cloud took the machine back.
     is_loss: bool = False
@@ -58,7 +55,7 @@ class Become:
 
 @dataclass(frozen=True)
 class Fail:
-    """Give up, say why, and give the machine back unless it shall be kept."""
+    """Give up with a reason, and remove the machine unless it must be kept."""
 
     code: str
     reason: str
@@ -71,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True)
 class AbandonStart:
-    """End the start without success: the machine stands still as before, and can be started again."""
+    """End the start without success. The machine stays stopped and can be started again."""
 
     code: str
     reason: str
@@ -79,22 +76,22 @@ class AbandonStart:
 
 @dataclass(frozen=True)
 class Restart:
-    """Ask the cloud to restart the machine; once, because a second time would interrupt it once more."""
+    """Ask the cloud to restart the machine. Once, because a second call would interrupt it again."""
 
 
 @dataclass(frozen=True)
 class LookForRestart:
-    """Ask the cloud for this one machine, to see whether the restart has taken effect."""
+    """Read this one machine, to see whether the restart has taken effect."""
 
 
 @dataclass(frozen=True)
 class ConfirmRestart:
-    """The restart has taken effect; what the machine shows from here on is of the new run."""
+    """The restart has taken effect. From here on, the machine shows its new run."""
 
 
 @dataclass(frozen=True)
 class AbandonRestart:
-    """End the restart without success, and go on with the machine as it is."""
+    """End the restart without success, and continue with the machine as it is."""
 
     code: str
     reason: str
@@ -112,36 +109,36 @@ class Delete:
 
 @dataclass(frozen=True)
 class AnnounceReclaim:
-    """Tell that the cloud will take the machine back."""
+    """Announce that the cloud will take the machine back."""
 
 
 @dataclass(frozen=True)
 class FollowReclaim:
-    """Take over what the cloud says by now about when it takes the machine back, or that it does not say."""
+    """Update the reclaim time to what the cloud says now, which may be no time."""
 
     reclaim_at: datetime | None
 
 
 @dataclass(frozen=True)
 class WithdrawReclaim:
-    """Tell that the cloud will not take the machine back after all."""
+    """Announce that the cloud will not take the machine back after all."""
 
 
 @dataclass(frozen=True)
 class Released:
-    """The machine is proven to be gone; nothing costs money any more."""
+    """The machine is proven to be gone. It costs nothing any more."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do but to look again later."""
+    """Nothing to do now; check again later."""
 
     delay: timedelta = RESYNC_INTERVAL
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Settled: nothing to do until goal or machine changes."""
+    """Nothing to do until the goal or the machine changes."""
 
 
 Step = (
@@ -172,13 +169,13 @@ Step = (
 
 @dataclass(frozen=True)
 class Observation:
-    """What the cloud shows of the instance's machine. `absent` is proof, not merely not seen."""
+    """What the cloud shows of the instance's machine. `absent` is a proof, not merely a missing entry."""
 
     machine: Machine | None = None
     absent: bool = False
-    # Since when it looks like this, where that is known.
+    # Since when it has looked like this, if known.
     changed_at: datetime | None = None
-    # The last believable list showed it; it is not a memory of earlier ones.
+    # The last credible list showed it, so it is not from an earlier list.
     is_listed: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""How long the balance lasts, what a period will cost, and what is left over."""
+"""How long the balance lasts, what a period will cost, and what still costs money."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from enum import StrEnum
 
 from gpuherd.domain.money.usage_span import cost_nano
 
-# The highest that is not reached any more is told, each once.
+# gpuherd warns once at each level, in hours.
 WARN_BELOW_HOURS = (6, 1)
 
 
 @dataclass(frozen=True)
 class AccountBalance:
-    """What is left, what goes on, and how long that lasts; USD, and USD an hour."""
+    """What is left (USD), what is spent per hour, and how long it lasts."""
 
     available: Decimal
     hourly_now: Decimal
@@ -27,21 +27,21 @@ class AccountBalance:
 
 
 def runway_hours(available_usd: Decimal, hourly_usd: Decimal) -> Decimal | None:
-    """Return how long it lasts if nothing changes; None while nothing costs anything."""
+    """Return how many hours the balance lasts if nothing changes; None if nothing costs anything."""
     if hourly_usd <= 0:
         return None
     return max(Decimal(0), available_usd) / hourly_usd
 
 
 def level_of(runway: Decimal | None) -> int | None:
-    """Return the lowest of the levels that it is below; None where all is well."""
+    """Return the lowest level that the runway has passed; None if it is long enough."""
     if runway is None:
         return None
     return min((hours for hours in WARN_BELOW_HOURS if runway < hours), default=None)
 
 
 def is_news(told: int | None, level: int | None) -> bool:
-    """Return True if a level is worse than the one that was told last."""
+    """Return True if a level is worse than the last one that was announced."""
     return level is not None and (told is None or level < told)
 
 
@@ -57,12 +57,12 @@ def month_of(now: datetime) -> tuple[datetime, datetime]:
 
 
 def forecast(spent: int, hourly_now: int, now: datetime, end: datetime) -> int:
-    """Return what is spent, and what goes on until the end at what it costs now."""
+    """Return what is spent so far, plus the present hourly cost until the end."""
     return spent + cost_nano(hourly_now, end - now)
 
 
 class LeftoverKind(StrEnum):
-    """Why something costs, or will."""
+    """Why something costs money, now or soon."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -82,7 +82,7 @@ SUGGESTIONS = {
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing; amounts in nano-dollars."""
+    """One thing that costs money; amounts in nano-dollars."""
 
     kind: LeftoverKind
     id: str
@@ -92,7 +92,7 @@ class Leftover:
     product_name: str = ""
     region: str = ""
     hourly: int = 0
-    # None where it was never metered.
+    # None if it was never metered.
     so_far: int | None = None
     since: datetime | None = None
 

@@ -1,4 +1,4 @@
-"""The cloud's bill of a day, compared with the meter."""
+"""Compares the cloud's daily bill with the meter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from gpuherd.domain.money.usage_span import NANO
 
-# For a GB and a day: what is documented, where the volume itself does not say it.
+# Per GB and day: the documented price, used if the volume does not show its own.
 VOLUME_USD_PER_GB_DAY = Decimal("0.002")
 
 
@@ -24,7 +24,7 @@ HOURS_A_DAY = 24
 
 
 class BillCategory(StrEnum):
-    """What is charged for; disks and network volumes are both storage."""
+    """What the cloud charges for; disks and network volumes are both storage."""
 
     GPU = "gpu"
     STORAGE = "storage"
@@ -32,18 +32,18 @@ class BillCategory(StrEnum):
 
 @dataclass(frozen=True)
 class ProviderCharge:
-    """What one owner is charged for one thing at one price, in an hour or in a day.
+    """One charge of the provider: one owner, one thing, one price, an hour or a day.
 
-    Nothing else of the provider's row is kept: the rest is about the account and its owner.
+    Only these fields of the provider's row are kept. The rest describes the account and its owner.
     """
 
-    # A machine or a volume; empty where the provider does not say it.
+    # A machine or a volume; empty if the provider does not name it.
     owner_id: str
     category: BillCategory
     begin: datetime
     # Card-seconds, or gigabyte-seconds.
     quantity: int
-    # For a card and an hour, or a gigabyte and a day; None where the row does not say it.
+    # Per card and hour, or per gigabyte and day; None if the row does not show it.
     unit_usd: Decimal | None
     amount_usd: Decimal
     # The part of the amount that vouchers pay.
@@ -52,7 +52,7 @@ class ProviderCharge:
 
 @dataclass(frozen=True)
 class StorageVolume:
-    """A volume with a life of its own: it costs money whether a machine has it or not."""
+    """A volume that exists independently of machines. It costs money also when no machine uses it."""
 
     volume_id: str
     name: str
@@ -72,17 +72,17 @@ DRIFT_SHARE = 50
 """One part in so many of what is billed: two per cent."""
 
 
-# The rows of the last hours come late, those of storage once a day.
+# GPU rows of the last hours arrive late; storage rows arrive once a day.
 SETTLED_AFTER = timedelta(hours=3)
 
 
-# Unit prices are sent with five digits; a price that differs by less is the same one.
+# Unit prices have five digits. Prices that differ by less are equal.
 PRICE_SHARE = 1_000
 
 
 @dataclass(frozen=True)
 class Metered:
-    """What our meter says of one machine on one day, in nano-dollars."""
+    """What our meter counted for one machine on one day, in nano-dollars."""
 
     cloud_id: str
     instance_id: str | None
@@ -92,7 +92,7 @@ class Metered:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One machine on one day: metered, and billed (None where the bill was not asked for)."""
+    """One machine on one day: metered, and billed (None if the bill was not read)."""
 
     cloud_id: str
     instance_id: str | None
@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def is_drifting(self) -> bool:
-        """Return True if the two differ by more than rounding, lateness and our own doubt can explain."""
+        """Return True if the difference exceeds rounding, delay and the uncertainty of the meter."""
         if self.billed is None:
             return False
         drift = abs(self.metered - self.billed)
@@ -115,7 +115,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ComparedDay:
-    """A day by the meter and by the bill; `fetched_at` is None as long as the bill was not asked for."""
+    """One day by meter and bill; `fetched_at` is None until the bill is read."""
 
     day: date
     lines: tuple[Comparison, ...]
@@ -123,7 +123,7 @@ class ComparedDay:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the bill surely had all its rows when it was read; before, a difference means nothing."""
+        """True if the bill had all its rows when it was read. Before that, a difference means nothing."""
         return self.fetched_at is not None and is_settled(self.day, self.fetched_at)
 
     @property
@@ -137,7 +137,7 @@ class ComparedDay:
 
 @dataclass(frozen=True)
 class BilledPeriod:
-    """The days of a period of which the bill is known: what they were billed at, and metered at."""
+    """The billed days of a period: their billed and metered amounts."""
 
     through: date
     billed: int
@@ -145,7 +145,7 @@ class BilledPeriod:
 
 
 def compare(metered: Iterable[Metered], billed: Mapping[str, int] | None) -> tuple[Comparison, ...]:
-    """Put both side by side, for every machine that either knows; the greatest difference first."""
+    """Compare both for every machine that either contains, greatest difference first."""
     ours: dict[str, Metered] = {}
     for it in metered:
         known = ours.get(it.cloud_id)
@@ -172,7 +172,7 @@ def compare(metered: Iterable[Metered], billed: Mapping[str, int] | None) -> tup
 
 
 def is_settled(day: date, fetched_at: datetime) -> bool:
-    """Return True if a bill that was read at that moment surely had all rows of the day."""
+    """Return True if a bill read at that moment had all rows of the day."""
     return fetched_at >= end_of(day) + SETTLED_AFTER
 
 
@@ -185,17 +185,17 @@ def end_of(day: date) -> datetime:
 
 
 def cards_of(quantity_s: int, metered_s: int) -> int:
-    """Return how many cards a machine has, by the card-seconds of the bill and the seconds of the meter."""
+    """Return the number of cards, from the card-seconds of the bill and the seconds of the meter."""
     return max(1, round(quantity_s / metered_s))
 
 
 def is_other_price(rate: int, unit: int, quantity_s: int, metered_s: int) -> bool:
-    """Return True if a machine is billed at another price than our rate: `unit` is for one card and hour."""
+    """Return True if the billed price differs from our rate; `unit` is the price per card and hour."""
     if not rate or not unit or not metered_s:
         return False
     return abs(unit * cards_of(quantity_s, metered_s) - rate) * PRICE_SHARE > rate
 
 
 def worst(lines: Sequence[Comparison], most: int = 20) -> tuple[Comparison, ...]:
-    """Return those that drift, the worst first."""
+    """Return the drifting machines, the worst first."""
     return tuple(it for it in lines if it.is_drifting)[:most]

@@ -37,12 +37,12 @@ ID_PREFIX = "bud_"
 WARN_PERCENT = (50, 80, 95)
 
 
-# More than anybody needs, and few enough to look at all of them with each create.
+# Enough for everyone, and few enough to check all of them at each create.
 BUDGETS_MAX = 200
 
 
 class ScopeKind(StrEnum):
-    """What a budget is about."""
+    """What a budget applies to."""
 
     ALL = "all"
     KEY = "key"
@@ -50,7 +50,7 @@ class ScopeKind(StrEnum):
 
 
 class AtLimit(StrEnum):
-    """What happens when a budget is used up; each includes those before it."""
+    """What happens when a budget is used up. Each value includes those before it."""
 
     WARN = "warn"
     BLOCK = "block"
@@ -68,16 +68,16 @@ class BudgetState(StrEnum):
 
 @dataclass(frozen=True)
 class BudgetScope:
-    """Whose costs count: everybody's, those of a key, or of what has a label."""
+    """Whose costs count: everyone's, those of one key, or those with one label."""
 
     kind: ScopeKind = ScopeKind.ALL
-    # The id of the key, or the key of the label.
+    # The id of the API key, or the name of the label.
     key: str = ""
-    # Of the label.
+    # The value of the label.
     value: str = ""
 
     def includes(self, owner: str, labels: Mapping[str, str]) -> bool:
-        """Return True if an instance of this owner with these labels is meant."""
+        """Return True if an instance of this owner with these labels is in the scope."""
         match self.kind:
             case ScopeKind.ALL:
                 return True
@@ -98,7 +98,7 @@ class BudgetScope:
 
 @dataclass(frozen=True)
 class Budget:
-    """What was decided about a budget, and how far it is used up. Amounts are nano-dollars."""
+    """A budget and how far it is used up. Amounts are in nano-dollars."""
 
     id: str
     name: str
@@ -106,26 +106,26 @@ class Budget:
     amount: int
     period: BudgetPeriod
     created_at: datetime
-    # The begin of the period that `told` and `exhausted` are about.
+    # Start of the period to which `told` and `exhausted` belong.
     period_start: datetime
     warn_percent: tuple[int, ...] = WARN_PERCENT
     at_limit: AtLimit = AtLimit.BLOCK
-    # Every instance in the scope needs a lease, and its whole lease must fit.
+    # Every instance in the scope needs a lease, and the whole lease must fit.
     strict: bool = False
-    # The percentages that were told of in this period.
+    # The percentages that were announced in this period.
     told: tuple[int, ...] = ()
-    # Used up: it stays so until the period ends or the amount is raised.
+    # Used up. It stays so until the period ends or the amount is raised.
     exhausted: bool = False
     version: int = 0
 
     @property
     def is_binding(self) -> bool:
-        """Whether it refuses what does not fit; else it only tells."""
+        """True if the budget rejects what does not fit; otherwise it only warns."""
         return self.strict or self.at_limit is not AtLimit.WARN
 
     @property
     def end_action(self) -> EndAction | None:
-        """What becomes of the instances in its scope when it is used up; None if they go on."""
+        """What happens to the instances in its scope when it is used up; None if they continue."""
         match self.at_limit:
             case AtLimit.STOP:
                 return EndAction.STOP
@@ -136,18 +136,19 @@ class Budget:
 
     @property
     def actor(self) -> str:
-        """Who ends an instance because of it."""
+        """The actor that ends an instance for this budget."""
         return f"budget:{self.id}"
 
     def period_at(self, now: datetime) -> Period:
         return period_at(self.period, now)
 
     def is_exhausted_at(self, now: datetime) -> bool:
-        """Return True if it is used up, and not of a period that has ended meanwhile."""
+        """Return True if the budget is used up in the period of `now`."""
         return self.exhausted and self.period_at(now).begin <= self.period_start
 
 
-# What has no lease costs until the period ends; where that is never, as long as the longest lease.
+# An instance without a lease is counted until the period ends. If the period never ends, as long as the
+# longest lease.
 ENDLESS = timedelta(days=90)
 
 
@@ -155,47 +156,47 @@ ENDLESS = timedelta(days=90)
 class BudgetRules:
     """How far ahead budgets look."""
 
-    # What goes on is taken to cost money for so much longer: a stop takes its time.
+    # Running instances are counted this much longer, because a stop takes time.
     lead: timedelta = timedelta(seconds=120)
-    # What is accepted and costs nothing yet counts as if it had run for so long.
+    # An accepted instance that costs nothing yet is counted as if it had run this long.
     horizon: timedelta = timedelta(seconds=900)
-    # Whether only those budgets judge that count whole leases: nothing new is asked for but a longer one.
+    # Only strict budgets judge. Used for a longer lease, which adds no new instance.
     only_strict: bool = False
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What a scope has cost in a period so far, and costs an hour; in nano-dollars."""
+    """What a scope has spent in a period, and its cost per hour; in nano-dollars."""
 
     spent: int = 0
     hourly: int = 0
-    # When the last complete list was begun: what it showed is in `spent`. None before the first.
+    # Start of the last complete list, up to which `spent` is exact. None before the first list.
     seen_at: datetime | None = None
 
     def ahead(self, time: timedelta) -> int:
-        """Return what will be spent if everything goes on for so long."""
+        """Return what will be spent if everything continues for this time."""
         return self.spent + doubt_nano(self.hourly, time)
 
 
 @dataclass(frozen=True)
 class Promised:
-    """What instances in a scope will cost that is in no ledger yet."""
+    """Expected costs of instances in a scope that are in no ledger yet."""
 
-    # An hour, of what is accepted and not billed yet.
+    # Per hour, for what is accepted and not billed yet.
     unbilled_hourly: int = 0
-    # All of it, until the end of each lease.
+    # The total until the end of each lease.
     leased: int = 0
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What an instance asks of the budgets: a new one, a start, or a longer lease."""
+    """What an instance needs from the budgets: a new instance, a start, or a longer lease."""
 
     owner: str
     labels: Mapping[str, str]
-    # What it costs an hour at most; None where nobody knows.
+    # Maximum cost per hour; None if unknown.
     hourly: int | None
-    # For how long at most; None where it has no end.
+    # Maximum length; None if it has no end.
     lease: timedelta | None
 
 
@@ -213,7 +214,7 @@ _PERIODS = {
 
 
 def check_lease(budget: Budget, demand: Demand) -> None:
-    """Raise `InvalidRequest` (LEASE_REQUIRED) if the budget wants an end and there is none."""
+    """Raise `InvalidRequest` (LEASE_REQUIRED) if the budget requires a lease and there is none."""
     # guard: a strict budget wants a lease
     if budget.strict and demand.lease is None:
         words = f"lease is required: budget {budget.name!r} is strict, so everything in it must have an end"
@@ -228,7 +229,7 @@ def judge(
     rules: BudgetRules,
     now: datetime,
 ) -> None:
-    """Raise `BudgetExhausted` if the demand does not fit beside what is spent and promised."""
+    """Raise `BudgetExhausted` if the demand does not fit beside the spent and promised amounts."""
     if not budget.is_binding:
         return
     if demand.hourly is None:
@@ -283,7 +284,7 @@ def _budget_details(budget: Budget, now: datetime) -> dict[str, Any]:
 
 
 def _hourly_for(amount: int, time: timedelta) -> int:
-    """Return what an instance may cost an hour so that an amount is enough for a time."""
+    """Return the hourly cost at which an amount lasts for a time."""
     micros = time // MICROSECOND
     return amount * HOUR_MICROS // micros if micros > 0 else 0
 
@@ -298,19 +299,19 @@ def _cents(nano: int) -> str:
 
 @dataclass(frozen=True)
 class Warned:
-    """So many percent of the amount are spent."""
+    """This percentage of the amount is spent."""
 
     percent: int
 
 
 @dataclass(frozen=True)
 class UsedUp:
-    """The amount is spent, or will be before anything could be stopped."""
+    """The amount is spent, or will be before a stop could take effect."""
 
 
 @dataclass(frozen=True)
 class Renewed:
-    """A new period has begun, or the amount was raised, after something was told."""
+    """After an announcement, a new period began or the amount was raised."""
 
     reason: str
 
@@ -322,23 +323,23 @@ AMOUNT_RAISED = "its amount was raised"
 
 @dataclass(frozen=True)
 class Review:
-    """A budget as it is now, and what is new."""
+    """A budget in its new state, and the news about it."""
 
     budget: Budget
     news: tuple[BudgetNews, ...] = ()
 
 
 def review(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> Review:
-    """Return what follows from what was spent in the period of `now`; each thing is told once a period."""
+    """Return the news about a budget in the period of `now`. Each item is announced once per period."""
     news: list[BudgetNews] = []
     begin = budget.period_at(now).begin
-    # A clock that was set back into an earlier period begins nothing anew.
+    # If the clock was set back into an earlier period, no new period begins.
     if begin > budget.period_start:
         if budget.told or budget.exhausted:
             news.append(Renewed(NEW_PERIOD))
         budget = replace(budget, period_start=begin, told=(), exhausted=False)
     if budget.exhausted:
-        # There is nothing left to warn of.
+        # Nothing is left to warn about.
         return Review(budget, tuple(news))
     reached = [it for it in sorted(budget.warn_percent) if _is_reached(budget, spending, it)]
     if untold := [it for it in reached if it not in budget.told]:
@@ -351,16 +352,16 @@ def review(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime
 
 
 def is_used_up(budget: Budget, spending: Spending, rules: BudgetRules) -> bool:
-    """Return True if the amount is spent, or will be before anything could be stopped."""
+    """Return True if the amount is spent, or will be before a stop could take effect."""
     # guard: a budget ends things before its amount is passed
     return spending.ahead(rules.lead) >= budget.amount
 
 
 def changed(before: Budget, after: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> Review:
-    """Return a budget that somebody has decided anew, with what is left of what was told of it."""
+    """Return a changed budget. It keeps the announcements that are still true."""
     if (after.scope, after.period) != (before.scope, before.period):
         after = replace(after, period_start=after.period_at(now).begin, told=(), exhausted=False)
-    # What is not reached any more can be told again.
+    # A percentage that is no longer reached can be announced again.
     told = tuple(it for it in after.told if it in after.warn_percent and _is_reached(after, spending, it))
     after = replace(after, told=told)
     raised = after.amount > before.amount
@@ -372,7 +373,7 @@ def changed(before: Budget, after: Budget, spending: Spending, rules: BudgetRule
 
 
 def state_of(budget: Budget, spending: Spending, rules: BudgetRules, now: datetime) -> BudgetState:
-    """Return how far it is used up, whether or not that was told yet."""
+    """Return how far the budget is used up, whether or not that was announced."""
     if budget.is_exhausted_at(now) or is_used_up(budget, spending, rules):
         return BudgetState.EXHAUSTED
     warned = any(_is_reached(budget, spending, it) for it in budget.warn_percent)
@@ -387,13 +388,13 @@ NOTHING = timedelta(0)
 
 
 def demand_of(it: Instance, now: datetime) -> Demand:
-    """Return what an instance costs an hour at most, and for how long."""
+    """Return the maximum cost per hour of an instance, and for how long."""
     usd = hourly_usd(it)
     return Demand(it.owner, it.labels, None if usd is None else nano_usd(usd), lease_left(it, now))
 
 
 def lease_left(it: Instance, now: datetime) -> timedelta | None:
-    """Return for how long it may cost money by its lease; None if it has none."""
+    """Return how long the lease still allows costs; None if there is no lease."""
     ends_at, length_s = lease_columns(it)
     if ends_at is not None:
         return max(NOTHING, ends_at - now)
@@ -401,7 +402,7 @@ def lease_left(it: Instance, now: datetime) -> timedelta | None:
 
 
 def lease_columns(it: Instance) -> tuple[datetime | None, int | None]:
-    """Return when its lease ends, else how long it will be once it begins; both None if it has none."""
+    """Return when the lease ends, or its length if it has not begun; both None if there is none."""
     term, lease = it.lease_term, it.terms.lease
     if term is not None:
         return term.ends_at, None
@@ -409,9 +410,9 @@ def lease_columns(it: Instance) -> tuple[datetime | None, int | None]:
 
 
 def budget_end(it: Instance, budgets: Iterable[Budget], now: datetime) -> End | None:
-    """Return how an instance ends because a budget that it is in is used up; None if none ends it."""
+    """Return how an instance ends because one of its budgets is used up; None if none ends it."""
     ends = [end for budget in budgets if (end := _end_by(it, budget, now)) is not None]
-    # The more thorough end holds, whichever budget is named first.
+    # Delete wins over stop, whichever budget comes first.
     return max(ends, key=lambda end: end.action is EndAction.DELETE, default=None)
 
 

@@ -38,12 +38,12 @@ from gpuherd.domain.money.usage_span import (
 
 
 def read_meter(meter: MachineMeter, reading: MeterReading) -> list[CostSpan]:
-    """Return the spans that a list opens, closes or puts in doubt, in the order in which to write them."""
+    """Return the spans that a list opens, closes or makes uncertain, in the order of writing."""
     return [*_price(meter, reading), *read_gpu(meter, reading), *read_disk(meter, reading)]
 
 
 def _price(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
-    """Give spans that have ended the price that nobody knew then."""
+    """Give ended spans the price that was unknown when they ended."""
     for span in meter.unpriced:
         rate = it.rate(CostKind.GPU, again=False)
         if rate is not NO_RATE:
@@ -53,7 +53,7 @@ def _price(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 GPU_PAID = frozenset({Phase.PULLING, Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 
 
-# Not paid for, but soon: from here a machine may have run and ended before the next list.
+# Not billed yet, but soon. Such a machine may run and end before the next list.
 ON_ITS_WAY = frozenset({Phase.CREATING, Phase.MIGRATING})
 
 
@@ -67,8 +67,7 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         meter, span = without_former(meter, former), None
     is_shown_free = phase not in GPU_PAID and phase is not Phase.UNKNOWN
     if it.is_new and is_shown_free and (it.previous is None or phase is Phase.CREATING):
-        # It was there before we began to look, and what it has cost until then is not ours to say; or it has
-        # not come to cost anything.
+        # The machine existed before we began to watch, so its earlier cost is unknown. Or it has no cost yet.
         return
     if it.is_gone:
         yield from _end_gpu(meter, it, span, "removed")
@@ -89,7 +88,7 @@ def read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 
 
 def _former(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> CostSpan | None:
-    """Return the end of the machine that had the id before, if it was paid for or may have been since."""
+    """Return the end of the machine that had the id before, if it was billed or may have been."""
     if not it.is_new:
         return None
     if span is not None:
@@ -106,17 +105,17 @@ def _former(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> Cos
 
 
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
-    """Return True if a machine has run before, so that it must have been started for another time."""
+    """Return True if a machine has run before and so was started again."""
     ended = meter.last_ended.get(CostKind.GPU)
     if ended is None or it.was_gone or it.is_new:
         return False
-    # What ended before the call that has made it was a machine whose id it has now.
+    # A span that ended before the create call belonged to an earlier machine with the same id.
     # guard: a machine that gets an id whose machine has ended costs what was agreed for it
     return it.terms is None or ended.lo >= it.terms.sent_at
 
 
 def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: str) -> Iterator[CostSpan]:
-    """Close what goes on; where nothing does, say so if it may have run without our seeing it."""
+    """Close the open span. If there is none, record the doubt that the machine may have run unseen."""
     if span is not None and span.began_by != UNCLEAR:
         if is_unpriced(span):
             span = replace(span, rate=it.rate(CostKind.GPU, again=False))
@@ -135,21 +134,24 @@ def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: s
 
 
 def _may_have_run(it: MeterReading) -> bool:
-    """Return True if a machine that was not paid for, and is not now, may have been in between."""
+    """Return True if a machine that was not billed before and is not now may have run in between."""
     assert it.before is not None
     was, now = it.before.machine.phase, it.after.machine.phase
     return it.was_started_anew or (was in ON_ITS_WAY and now not in ON_ITS_WAY)
 
 
 def _maybe_ran(it: MeterReading, edge: Edge, by: str, again: bool, number: int = 0) -> CostSpan:
-    """Return a span of no length that may be as long as the time in which nobody looked."""
+    """Return a span of no length whose uncertainty is the unobserved time."""
     rate = it.rate(CostKind.GPU, again=again)
     cloud_id = it.after.machine.cloud_id
     return CostSpan(cloud_id, CostKind.GPU, rate, edge, "unseen", edge, by, id=number)
 
 
 def _doubt_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> Iterator[CostSpan]:
-    """Not listed once, or an unknown word: no proof of anything. Note since when nobody can say."""
+    """Record since when it is unknown whether the GPUs are billed.
+
+    A single missing list, or an unknown word, proves nothing.
+    """
     missed_at = it.missed_at
     if span is not None:
         if span.sure_until is None and span.began_by != UNCLEAR:
@@ -158,7 +160,7 @@ def _doubt_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None) -> 
         return
     before = None if it.is_new else it.before
     if before is not None and (before.machine.phase in ENDING or (it.was_gone and it.is_missed)):
-        # What is being removed does not run again.
+        # A machine that is being removed does not run again.
         return
     lo = earliest_begin(meter, it, CostKind.GPU)
     cloud_id = it.after.machine.cloud_id
@@ -169,7 +171,7 @@ def _carry_on_gpu(it: MeterReading, span: CostSpan) -> Iterator[CostSpan]:
     was_unclear = it.before is not None and it.before.machine.phase is Phase.UNKNOWN
     # guard: what was started anew may have stood still
     if it.was_started_anew or (was_unclear and span.sure_until is not None):
-        # It may have stood still for any part of the time since it was last seen to run.
+        # It may have stood still for any part of the time since it was last seen running.
         seam = edge_to_now(span, it)
         if is_unpriced(span):
             span = replace(span, rate=it.rate(CostKind.GPU, again=False))
@@ -194,7 +196,7 @@ def read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         if span is not None:
             yield from ended_spans(it, span, "removed")
         elif rate.nano_usd and it.is_new and it.previous is not None:
-            # Created, and removed before anybody looked.
+            # The machine was created and removed between two lists.
             somewhere = Edge(earliest_begin(meter, it, CostKind.DISK), it.this.finished_at)
             cloud_id = it.after.machine.cloud_id
             yield CostSpan(cloud_id, CostKind.DISK, rate, somewhere, "unseen", somewhere, "removed")
@@ -215,68 +217,68 @@ def read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         yield from sure_again(span, changed=False)
 
 
-# Of a span that costs nothing yet: it only remembers since when nobody can say whether the GPUs are paid for.
+# A span without cost: it records since when it is unknown whether the GPUs are billed.
 UNCLEAR = "unclear"
 
 
-# Of a span that counts nothing: it only states a doubt about the time before an order.
+# A span without cost: it records a doubt about the time before an order.
 ORDERED = "ordered"
 
 
-# How a span ends whose machine is gone, since its id is another one's: it is not that one's span.
+# The machine of the span is gone, and the cloud has given its id to another one.
 REPLACED = "replaced"
 
 
 def earliest_begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:
-    """Return the earliest moment at which it can have begun."""
+    """Return the earliest moment at which the cost can have begun."""
     now = it.this.finished_at
     if it.is_new and (former := meter.last_ended.get(kind)) is not None:
-        # The id was another machine's until then.
+        # Until then another machine had the id.
         return min(now, max(former.lo, _first_begin(it, now)))
     if it.is_new:
         return _first_begin(it, now)
     ended = meter.last_ended.get(kind)
     if it.was_gone and ended is not None:
-        # We took it for gone, and it was not: it may have been paid for all along.
+        # We took the machine for gone by mistake, so it may have been billed all the time.
         # guard: what comes back may have been paid for all along
         return min(ended.lo, now)
     if it.previous is None:
-        # No list was believable yet, but one has shown that it stood still, and since when nobody can say.
+        # No list was credible yet, but one showed that the machine stood still.
         # guard: what stood still before any list could be believed may run again since then
         return now if ended is None else min(ended.lo, now)
-    # What has ended since the last believable list, another machine of this id perhaps, came before.
+    # What ended since the last credible list came before. It may be another machine with this id.
     # guard: what has ended since the last believable list came before what begins now
     since = it.previous.started_at if ended is None else max(it.previous.started_at, ended.lo)
     return min(since, now)
 
 
 def _first_begin(it: MeterReading, now: datetime) -> datetime:
-    """Return the earliest moment at which a machine that nobody has seen before can have begun."""
+    """Return the earliest moment at which a machine that was never listed can have begun."""
     if it.previous is None:
         # guard: what was there before we looked is not ours to charge
         return now
     if it.terms is not None:
-        # A list may show a new machine late; the call cannot have gone out later than it did.
+        # A list may show a new machine late. The machine is not older than its create call.
         # guard: a machine of ours is metered from its call
         return min(it.terms.sent_at, now)
     begin = it.previous.started_at if it.previous.is_vouched else now
-    # Else the clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
+    # Otherwise the clocks disagree, and the stamp proves nothing. Neither does a list without a witness.
     if it.created_at is not None and it.created_at <= now:
         begin = min(it.created_at, it.previous.started_at)
-    # How far the cloud's clock is from ours nobody knows; it was not there when a list could be trusted.
+    # The offset of the cloud's clock is unknown. The last list with a witness did not show the machine.
     # guard: where the lists before are not vouched for, a machine may have begun since the last that was
     return begin if it.previous.is_vouched else min(begin, it.vouched_at or begin)
 
 
 def edge_to_now(span: CostSpan, it: MeterReading) -> Edge:
-    """Return the interval in which what was true of a span has ceased to be."""
+    """Return the interval in which the state of a span ended."""
     # guard: what was not sure is in doubt at the end
     if span.sure_until is not None:
         lo = span.sure_until
     else:
         # guard: an end lies after the last list that showed it
         lo = span.began.lo if it.previous is None else max(span.began.lo, it.previous.started_at)
-    # Where it is missing, the first list without it was the last moment it can have been there.
+    # If it is missing, it existed at the latest when the first list without it was made.
     hi = it.this.finished_at
     if it.is_missed and span.missed_at is not None:
         # guard: the first list without a machine was its end
@@ -291,9 +293,9 @@ def opened_span(it: MeterReading, kind: CostKind, lo: datetime, by: str, *, agai
 
 
 def opened_by_order(it: MeterReading, span: CostSpan) -> Iterator[CostSpan]:
-    """Begin a span where its start was ordered, if that lies in the edge; before it is in doubt."""
+    """Begin a span at its start order, if that lies in the edge. The time before it is uncertain."""
     asked = order_within(it, span.began)
-    # One that came while the list was made may have come after the machine was seen.
+    # An order that came during the list may have come after the machine was seen.
     if asked is not None and asked <= it.this.started_at:
         yield only_doubt(span, Edge(span.began.lo, asked), span.began_by)
         span = replace(span, began=Edge(asked, span.began.hi))
@@ -301,7 +303,7 @@ def opened_by_order(it: MeterReading, span: CostSpan) -> Iterator[CostSpan]:
 
 
 def ended_spans(it: MeterReading, span: CostSpan, by: str) -> Iterator[CostSpan]:
-    """End a span where its end was ordered, if that lies in the edge; before it is in doubt."""
+    """End a span at its stop order, if that lies in the edge. The time before it is uncertain."""
     edge = edge_to_now(span, it)
     asked = order_within(it, edge)
     ended = edge if asked is None else Edge(asked, edge.hi)
@@ -317,7 +319,7 @@ def order_within(it: MeterReading, edge: Edge) -> datetime | None:
 
 
 def only_doubt(span: CostSpan, edge: Edge, by: str) -> CostSpan:
-    """Return a span of no length: nothing is counted, and it may have been as long as its edge."""
+    """Return a span of no length. It counts nothing; its uncertainty is the edge."""
     return CostSpan(span.cloud_id, span.kind, span.rate, edge, ORDERED, edge, by)
 
 
@@ -327,7 +329,7 @@ def sure_again(span: CostSpan, *, changed: bool) -> Iterator[CostSpan]:
 
 
 def end_former(it: MeterReading, span: CostSpan) -> CostSpan:
-    """Return the span of a machine whose id the cloud has given to another one, ended."""
+    """Return the ended span of a machine whose id the cloud gave to another machine."""
     if span.began_by == UNCLEAR and it.before is not None:
         edge = Edge(span.began.lo, max(span.began.lo, it.this.finished_at))
         rate = it.tariff.gpu_rate(it.before.machine, None)
@@ -341,39 +343,38 @@ def without_former(meter: MachineMeter, former: CostSpan) -> MachineMeter:
 
 
 def is_unpriced(span: CostSpan) -> bool:
-    """Return True if a span is of a machine whose price nobody knows yet."""
+    """Return True if the price of the span's machine is unknown."""
     return span.rate.source is PriceSource.UNKNOWN and span.began_by != UNCLEAR
 
 
-# So many steps of the clock are kept: what was stamped before them has long ended.
+# How many clock steps are kept. Spans from before older steps have ended.
 SEAMS_KEPT_MAX = 20
 
 
-# So late a list shows a new machine at the worst; by then it was made after a step of the clock.
+# How late a list may show a new machine. Later than this, it was made after a step of the clock.
 LISTED_LATE_MAX = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class Metering:
-    """What the meters need to know about a list, beside the machines that it changes."""
+    """What the meters need from a list, besides the machines that it changes."""
 
-    # How each of them was known before; those that are not in here were not.
+    # The previous record of each machine; machines that are new are not in here.
     before: Mapping[str, ObservedMachine]
-    # The last believable list before this one (None: we have only begun to look), and this one, all by the
-    # clock as it is now.
+    # The last credible list before this one (None: this is the first), and this one, by the present clock.
     previous: ListTimes | None
     this: ListTimes
     tariff: Tariff
-    # Where the wall clock was set since the last list, and all such places before, oldest first.
+    # Where the wall clock was set since the last list; and all earlier seams, oldest first.
     seam: ClockSeam | None = None
     seams: tuple[ClockSeam, ...] = ()
-    # Machines whose meter is to be read although nothing of what is known about them has changed.
+    # Machines whose meter is read although their record has not changed.
     also: tuple[ObservedMachine, ...] = ()
-    # Of these we have only begun to look.
+    # Machines that this list shows first after the start.
     first_look: frozenset[str] = frozenset()
-    # The start of the last list that something vouched for, by the clock as it is now.
+    # Start of the last list that had a witness, by the present clock.
     vouched_at: datetime | None = None
-    # What the clocks showed when the list was finished.
+    # The clock readings at the end of the list.
     reading: ClockReading | None = None
 
     @property
@@ -383,12 +384,12 @@ class Metering:
 
 @dataclass(frozen=True)
 class MeterState:
-    """What the store knows about the meters as a whole."""
+    """What the store knows about all meters."""
 
     seams: tuple[ClockSeam, ...] = ()
-    # Machines whose price nobody knew.
+    # Machines without a known price.
     unpriced: frozenset[str] = frozenset()
-    # Machines that the lists have left unclear, or missed once.
+    # Machines whose state is unclear, or that one list has missed.
     unclear: frozenset[str] = frozenset()
 
 
@@ -409,8 +410,8 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
 
 
 def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | None) -> list[CostSpan]:
-    """Cut all spans that go on where the wall clock was set, since the last believable list or after it."""
-    # Without one, nothing is sure but how each of them began.
+    """Cut all open spans where the wall clock was set."""
+    # Without a credible list, only the start of each span is certain.
     # guard: before a step of the clock only a believable list makes sure
     seen_at = None if previous is None else previous.started_at - seam.step
     return [part for span in spans for part in cut_at_seam(span, seam.before, seam.after, seen_at)]
@@ -423,7 +424,7 @@ def read_meters(
     terms: Mapping[str, AgreedTerms],
     orders: Mapping[str, datetime],
 ) -> list[CostSpan]:
-    """Return all spans of machines that a list opens, closes or puts in doubt, in the order to write them."""
+    """Return all spans that a list opens, closes or makes uncertain, in the order of writing."""
     spans: list[CostSpan] = []
     now = metering.this.finished_at
     for after in seen:
@@ -455,10 +456,10 @@ def read_meters(
 
 
 def _widened(edge: Edge, seams: Sequence[ClockSeam], now: datetime) -> Edge:
-    """Return an edge that begins no later, by the clock as it is now, than it was written down.
+    """Return an edge that does not begin later, by the present clock, than it was stored.
 
-    Both its ends are by the clock of one list. That list may have reckoned the first one back, to a time that
-    the clock has shown only later; the last one is a time that it showed itself.
+    Both ends come from the clock of one list. That list may have computed the first end as a time that the
+    clock showed only later. The last end is a time that the clock showed.
     """
     moved = earliest(edge.hi, seams, now) - edge.hi
     # guard: both ends of an edge are by the clock of one list
@@ -466,10 +467,10 @@ def _widened(edge: Edge, seams: Sequence[ClockSeam], now: datetime) -> Edge:
 
 
 def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> datetime | None:
-    """Return when the cloud made a machine at the earliest: by its clock, or by ours before it was set.
+    """Return the earliest moment at which the cloud made a machine, by our clock.
 
-    Its clock may agree with ours as that was before one of the last steps: a time that lies ahead of us now
-    is that, and one that does not may be.
+    The cloud's clock may agree with ours as it was before one of the last steps. A time in the future proves
+    that; an earlier time may mean it.
     """
     stamp = machine.created_at
     if stamp is None:
@@ -487,15 +488,15 @@ def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> 
 def cut_at_seam(
     span: CostSpan, before: datetime, after: datetime, seen_at: datetime | None
 ) -> list[CostSpan]:
-    """Cut a span where the wall clock was set: `before` and `after` are one moment by the two clocks.
+    """Cut a span where the wall clock was set; `before` and `after` are one moment by the two clocks.
 
-    By the first of them the machine was last seen at `seen_at`; None if never by a list that can be believed.
+    `seen_at` is when a credible list last showed the machine, by the first clock; None if never.
     """
     if span.began_by == UNCLEAR:
         began = span.began.lo + (after - before)
         missed_at = None if span.missed_at is None else span.missed_at + (after - before)
         return [replace(span, began=Edge(began, began), missed_at=missed_at)]
-    # What was not sure stays so: up to the seam, and from there on.
+    # What was uncertain stays uncertain, on both sides of the seam.
     sure_until = span.sure_until or max(span.began.lo, seen_at or span.began.lo)
     lo = min(sure_until, before)
     old = replace(span, ended=Edge(lo, before), ended_by="clock", sure_until=None, missed_at=None)

@@ -1,4 +1,4 @@
-"""One list about one machine: its tariff, whose it is, and what the meter reads."""
+"""What one list says about one machine: its tariff, its owner, and the state of its meter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuherd.domain.money.usage_span import (
     nano_usd,
 )
 
-# Absence needs as many lists as it does everywhere else.
+# A loss needs as many lists here as everywhere else.
 # guard: missing once ends no span
 MISSING_LISTS_NEEDED = 2
 
@@ -40,17 +40,17 @@ class ListTimes:
 
     started_at: datetime
     finished_at: datetime
-    # Whether a machine that surely exists was in it. If not, it may be true, but nobody vouches for it.
+    # True if the list shows a machine that certainly exists. Otherwise nothing confirms the list.
     is_vouched: bool = True
 
 
 @dataclass(frozen=True)
 class MachineMeter:
-    """The spans of one machine that go on, and where the last ones of each kind ended."""
+    """The open spans of one machine, and the end of the last span of each kind."""
 
     open: Mapping[CostKind, CostSpan] = field(default_factory=dict)
     last_ended: Mapping[CostKind, Edge] = field(default_factory=dict)
-    # Those that ended before anybody knew a price.
+    # Spans that ended before their price was known.
     unpriced: tuple[CostSpan, ...] = ()
 
 
@@ -61,25 +61,25 @@ NO_METER = MachineMeter()
 class MeterReading:
     """What one list says about one machine, with all that its cost depends on."""
 
-    # How the machine was known before this list (None: not at all), and how it is known now.
+    # The record of the machine before this list (None: unknown), and after it.
     before: ObservedMachine | None
     after: ObservedMachine
-    # The last believable list before this one (None: we have only begun to look), and this one.
+    # The last credible list before this one (None: this is the first), and this one.
     previous: ListTimes | None
     this: ListTimes
     tariff: Tariff
-    # When the cloud says that it was made, by the clock as it is now.
+    # When the cloud says it was made, by the present clock.
     created_at: datetime | None = None
-    # Of a machine that a create call of ours has made.
+    # Only for a machine that our create call made.
     terms: AgreedTerms | None = None
-    # When its stop, start or removal was last asked of us, if ever.
+    # The last stop, start or removal order, if any.
     ordered_at: datetime | None = None
-    # The start of the last list before this one that something vouched for.
+    # Start of the last earlier list that had a witness.
     vouched_at: datetime | None = None
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has seen this machine before: the cloud may use an id again."""
+        """True if no list has shown this machine before. The cloud may reuse an id."""
         if self.before is None or self.before.first_seen_at != self.after.first_seen_at:
             return True
         # guard: another machine under the same id has a meter of its own
@@ -91,13 +91,13 @@ class MeterReading:
 
     @property
     def missed_at(self) -> datetime | None:
-        """When it was surely not there any more, where it is missed and the list can be trusted that far."""
+        """When the machine was certainly absent, if the list is credible."""
         # guard: a list that nobody vouches for is no end
         return self.this.finished_at if self.is_missed and self.this.is_vouched else None
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is proven to be gone, so that nothing of it is paid for any more."""
+        """True if the machine is proven gone, so it costs nothing."""
         it = self.after
         return it.machine.phase is Phase.ABSENT or it.missing_lists >= MISSING_LISTS_NEEDED
 
@@ -110,7 +110,7 @@ class MeterReading:
 
     @property
     def was_started_anew(self) -> bool:
-        """Whether it was started since it was last seen: each start gives it other ports."""
+        """True if the machine was started since it was last seen. Each start gives it new ports."""
         if self.before is None or self.is_new:
             return False
         before, after = self.before.machine.ports, self.after.machine.ports
@@ -118,7 +118,7 @@ class MeterReading:
 
     @property
     def last_seen_at(self) -> datetime | None:
-        """When it surely was as it is known before this list."""
+        """When its previous record was certainly true."""
         return None if self.previous is None else self.previous.started_at
 
     def rate(self, kind: CostKind, *, again: bool) -> Rate:
@@ -129,12 +129,12 @@ class MeterReading:
         # guard: a start is paid at the price of today
         if not again:
             return self.tariff.gpu_rate(machine, agreed)
-        # A start is a new agreement: it costs what such a machine costs today.
+        # A start is a new agreement, at today's price.
         today = self.tariff.gpu_rate(machine, None)
         return today if today is not NO_RATE else self.tariff.gpu_rate(machine, agreed)
 
 
-# How a machine is paid for, its product, its cluster.
+# Billing mode, product and cluster.
 PriceKey = tuple[str, str, str]
 
 
@@ -142,30 +142,30 @@ PAID_BY_TIME = frozenset(it.value for it in BillingMode)
 NO_RATE = Rate(0, PriceSource.UNKNOWN)
 
 
-# No price moves further than this while a machine is rented.
+# Prices change by at most this share while a machine is rented.
 PRICE_MOVE_MAX = Decimal("0.25")
 
 
 @dataclass(frozen=True)
 class AgreedTerms:
-    """What the create call that made a machine agreed, and when it went out."""
+    """The agreed price of the create call that made a machine, and when the call was sent."""
 
     sent_at: datetime
     gpu_hourly_usd: Decimal | None
-    # What the clocks showed then, where that is on record.
+    # The clock readings at that time, if recorded.
     sent_reading: ClockReading | None = None
 
 
 @dataclass(frozen=True)
 class Tariff:
-    """Today's prices, as far as they are known: of one GPU an hour, and of the disk above the free part."""
+    """Today's known prices: one GPU per hour, and the disk above the free part."""
 
     gpu_hourly_usd: Mapping[PriceKey, Decimal] = field(default_factory=dict)
     disk: DiskTariff = NOVITA_DISK
 
     def gpu_rate(self, machine: Machine, agreed: Decimal | None) -> Rate:
-        """Return what its GPUs cost: what was agreed, else what such a machine costs today."""
-        # One without a GPU is priced as a whole. Who has paid for months pays nothing by the hour.
+        """Return the hourly rate of the GPUs: the agreed price, otherwise today's price."""
+        # A machine without a GPU is priced as a whole. A monthly subscription costs nothing per hour.
         cards = max(machine.gpu_num, 1)
         if machine.billing_mode and machine.billing_mode not in PAID_BY_TIME:
             return Rate(0, PriceSource.CATALOGUE)
@@ -181,10 +181,10 @@ class Tariff:
 
 
 def _rented_at(machine: Machine, agreed: Decimal) -> Decimal:
-    """Return what a machine costs that was rented at this price.
+    """Return the rate of a machine that was rented at this price.
 
-    A price may move between the catalogue and the create call, and the cloud rents at its own. The field that
-    says so is in no document: it is believed where it is near, and may be of one GPU or of all where not.
+    The price may change between the catalogue and the create call, and the cloud uses its own. Its field is
+    undocumented: it is used only if it is close to the agreed price, and it may be for one GPU or for all.
     """
     shown = machine.hourly_usd
     # guard: a price on a machine that is far from what was agreed is not believed
@@ -193,25 +193,25 @@ def _rented_at(machine: Machine, agreed: Decimal) -> Decimal:
 
 @dataclass(frozen=True)
 class MachineRecord:
-    """The instance that has a machine, or whose open create call has made it; and the call."""
+    """The instance that has a machine, or whose open create call made it; and the call."""
 
     instance: Instance | None
     attempt: Attempt | None
 
     @property
     def open_call(self) -> Attempt | None:
-        """The call that made it, while its outcome is open and no instance has the machine."""
+        """The call that made it, while the outcome is open and no instance has the machine."""
         made_by = self.attempt
         return made_by if made_by is not None and made_by.is_open and self.instance is None else None
 
     @property
     def ordered_at(self) -> datetime | None:
-        """When the instance was last asked to stop, start or go."""
+        """When the instance was last asked to stop, start or delete."""
         it = self.instance
         return None if it is None or it.operation is None else it.operation.requested_at
 
     def terms_of(self, machine: Machine) -> AgreedTerms | None:
-        """A machine that is found by its tag costs what its attempt agreed, unless it is of another kind."""
+        """The terms of its attempt, if the machine found by its tag is of the ordered kind."""
         made_by = self.attempt
         if made_by is None:
             return None
@@ -224,7 +224,7 @@ class MachineRecord:
 def record_of(
     machine: Machine, bound: Instance | None, by_tag: Attempt | None, by_id: Attempt | None
 ) -> MachineRecord:
-    """Return what is on record about a machine: the cloud may have given the id of an earlier one to it."""
+    """Return the record of a machine. The cloud may have reused the id of an earlier one."""
     made_by = by_tag
     if made_by is None and by_id is not None and machine_tag(machine) in (None, by_id.tag):
         made_by = by_id
@@ -255,14 +255,14 @@ def subject_of(machine: Machine, first_seen_at: datetime, record: MachineRecord 
 
 
 def subject_of_former(span: CostSpan, instance_id: str | None, it: Instance | None) -> CostSubject:
-    """Return whose a span is that ends because another machine has the id: it stays with its instance."""
+    """Return whose span it is, if another machine took the id: it stays with its instance."""
     if it is not None:
         return subject_of_instance(it)
     return CostSubject(span.cloud_id, instance_id, owner=None, created_at=span.began.lo)
 
 
 def unseen_spans(it: Instance, sent_at: datetime, now: datetime) -> list[CostSpan]:
-    """Return spans of no length for a machine that no list has shown, from some time since then."""
+    """Return spans of no length for a machine that no list has shown, from `sent_at` until now."""
     cloud_id = it.last_cloud_id
     if cloud_id is None or it.rental is None:
         return []
@@ -279,7 +279,7 @@ def unseen_spans(it: Instance, sent_at: datetime, now: datetime) -> list[CostSpa
 
 
 def subject_of_instance(it: Instance, machine: Machine | None = None) -> CostSubject:
-    """Return whose a machine of this instance is, as things stand."""
+    """Return whose a machine of this instance is now."""
     rented = it.rental
     region, product_name = (rented.region, rented.product_name) if rented else ("", it.wish.product_name)
     if machine is not None:

@@ -1,4 +1,4 @@
-"""Periods of reports and budgets, and how a span's cost falls into days."""
+"""Periods of reports and budgets, and how the cost of a span is divided into days."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NOTHING = timedelta(0)
 
 
 class Period(NamedTuple):
-    """From one moment to another, the second one excluded."""
+    """From one moment to another, the second excluded."""
 
     begin: datetime
     end: datetime
 
     def goes_on_at(self, now: datetime) -> bool:
-        """Return True if what goes on now is a part of it; one that was asked for up to now ends now."""
+        """Return True if the period includes the time directly after now. A period that ends now does not."""
         return self.begin <= now <= self.end
 
     def overlap(self, lo: datetime, hi: datetime) -> timedelta:
-        """Return how much of the time from `lo` to `hi` lies in it."""
+        """Return how much of the time from `lo` to `hi` lies in the period."""
         return max(NOTHING, min(hi, self.end) - max(lo, self.begin))
 
     def doubt_of(self, edge: Edge) -> timedelta:
-        """Return by how much what is counted in here may be wrong because of an edge."""
+        """Return how wrong the time counted in this period may be because of an edge."""
         inside = self.begin <= edge.lo and edge.hi <= self.end
         return edge.doubt if inside else self.overlap(edge.lo, edge.hi)
 
@@ -50,9 +50,9 @@ class Share(NamedTuple):
     """What a span costs within a period, in nano-dollars."""
 
     amount: int
-    # By how much that may be wrong, either way.
+    # By how much it may be wrong, in either direction.
     doubt: int
-    # How much of it came after its end was wanted.
+    # The part after the requested end.
     after_end: int
 
     def __add__(self, other: object) -> Share:
@@ -76,7 +76,7 @@ def cost_within(
 ) -> Share:
     """Return what a span costs within a period.
 
-    One that goes on may have ended as soon as it was last seen (`seen_at`), or ceased to be sure.
+    An open span may have ended, or become uncertain, directly after it was last seen (`seen_at`).
     """
     rate = span.rate.nano_usd
     end = now if span.ended is None else span.ended.mid
@@ -92,7 +92,7 @@ def cost_within(
 
 
 def days_of(span: CostSpan, end_wanted_at: datetime | None = None) -> Iterator[tuple[date, Share]]:
-    """Yield what each day has of a span that has ended; the amounts add up to the whole, to the last nano."""
+    """Yield the share of each day of an ended span. The shares add up to the exact total."""
     assert span.ended is not None
     first = min(span.began.lo, span.ended.lo)
     last = max(span.began.hi, span.ended.hi)
@@ -108,7 +108,7 @@ def days_of(span: CostSpan, end_wanted_at: datetime | None = None) -> Iterator[t
 
 
 class DayShare(NamedTuple):
-    """What one day has of spans of one kind, somebody's or nobody's."""
+    """The share of one day in spans of one kind, with or without an owner."""
 
     day: date
     kind: CostKind
@@ -119,16 +119,16 @@ class DayShare(NamedTuple):
 def spread_open(
     spans: Iterable[tuple[CostSpan, bool]], period: Period, now: datetime, seen_at: datetime
 ) -> Iterator[DayShare]:
-    """Yield what each day of a period has of spans that go on, each with whether it is somebody's."""
+    """Yield the share of each day of a period in open spans; each comes with whether it has an owner."""
     period = Period(period.begin, min(period.end, now))
     rates: dict[tuple[datetime, CostKind, bool], int] = defaultdict(int)
     for span, bound in spans:
-        # The days in which its begin may lie, one by one.
+        # The days in which it may have begun, one by one.
         begin = day_start(max(span.began.lo, period.begin))
         for day, part in _days(begin, min(period.end, span.began.hi), period):
             yield DayShare(day, span.kind, bound, cost_within(span, part, now, seen_at))
             begin = day_start(part.begin) + DAY
-        # From then on it costs the same as all others, and may have ended since it was last seen.
+        # From then on it costs the same as all others. It may have ended since it was last seen.
         rates[begin, span.kind, bound] += span.rate.nano_usd
         sure = span.sure_until or seen_at
         for day, part in _days(max(begin, day_start(min(sure, now))), now, period):
@@ -140,7 +140,7 @@ def spread_open(
 
 
 def _days(begin: datetime, end: datetime, period: Period) -> Iterator[tuple[date, Period]]:
-    """Yield the days from the one that begins then to the one that holds `end`, cut to the period."""
+    """Yield the days from `begin` to the day of `end`, cut to the period."""
     while begin <= end:
         part = Period(max(begin, period.begin), min(begin + DAY, period.end))
         if part.begin < part.end:
@@ -153,12 +153,12 @@ class LineageMember(NamedTuple):
 
     key: str
     lineage: str
-    # When it was first usable; None if it never was.
+    # When it was first usable; None if never.
     usable_at: datetime | None
 
 
 def taken_over_at(members: Iterable[LineageMember]) -> dict[str, datetime]:
-    """Return since when each member has a usable successor; those that have none are left out."""
+    """Return when each member got a usable replacement. Members without one are left out."""
     usable: dict[str, list[tuple[datetime, str]]] = defaultdict(list)
     for it in members:
         if it.usable_at is not None:
@@ -171,13 +171,13 @@ def taken_over_at(members: Iterable[LineageMember]) -> dict[str, datetime]:
 
 
 def overlap_within(span: CostSpan, heir_at: datetime, period: Period, now: datetime) -> int:
-    """Return what a span costs within a period from then on, in nano-dollars."""
+    """Return the cost of a span within a period after the replacement was usable, in nano-dollars."""
     begin = max(period.begin, heir_at)
     return 0 if begin >= period.end else cost_within(span, Period(begin, period.end), now, now).amount
 
 
 class BudgetPeriod(StrEnum):
-    """For how long an amount is meant."""
+    """The period of an amount."""
 
     DAY = "day"
     WEEK = "week"
@@ -188,12 +188,12 @@ class BudgetPeriod(StrEnum):
 WEEK = timedelta(days=7)
 
 
-# Before anything was rented, and after everything.
+# From before the first rental to the far future.
 ALL_TIME = Period(datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
 
 
 def period_at(period: BudgetPeriod, now: datetime) -> Period:
-    """Return the period that a moment lies in."""
+    """Return the period that contains a moment."""
     today = day_start(now)
     match period:
         case BudgetPeriod.DAY:
@@ -203,12 +203,12 @@ def period_at(period: BudgetPeriod, now: datetime) -> Period:
             return Period(monday, monday + WEEK)
         case BudgetPeriod.MONTH:
             first = today.replace(day=1)
-            # The longest month has 31 days, so this lies in the next one.
+            # The longest month has 31 days, so this lies in the next month.
             return Period(first, (first + 31 * DAY).replace(day=1))
         case BudgetPeriod.TOTAL:
             return ALL_TIME
 
 
 def resets_at(period: BudgetPeriod, now: datetime) -> datetime | None:
-    """Return when the amount is there anew; None if never."""
+    """Return when the amount is available again; None if never."""
     return None if period is BudgetPeriod.TOTAL else period_at(period, now).end

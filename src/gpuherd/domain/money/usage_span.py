@@ -26,17 +26,17 @@ def usd_of(nano: int) -> Decimal:
 
 
 def cost_nano(rate: int, time: timedelta) -> int:
-    """Return what `time` costs at a rate an hour, to the next lower nano-dollar."""
+    """Return the cost of `time` at an hourly rate, rounded down."""
     return rate * (time // MICROSECOND) // HOUR_MICROS
 
 
 def doubt_nano(rate: int, time: timedelta) -> int:
-    """Return the same to the next higher one: by so much an amount may be wrong."""
+    """Return the same rounded up: the maximum error of an amount."""
     return -(-rate * (time // MICROSECOND) // HOUR_MICROS)
 
 
 class CostKind(StrEnum):
-    """What is paid for."""
+    """What costs money."""
 
     GPU = "gpu"
     DISK = "disk"
@@ -53,7 +53,7 @@ class PriceSource(StrEnum):
 
 
 class Edge(NamedTuple):
-    """An interval that surely holds a moment."""
+    """An interval that certainly contains a moment."""
 
     lo: datetime
     hi: datetime
@@ -64,13 +64,13 @@ class Edge(NamedTuple):
 
     @property
     def doubt(self) -> timedelta:
-        """Return by how much the middle may be wrong."""
+        """Return the maximum error of the middle."""
         return self.hi - self.mid
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What is paid an hour, in nano-dollars, and how we know."""
+    """An hourly rate in nano-dollars, and its source."""
 
     nano_usd: int
     source: PriceSource
@@ -78,7 +78,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class CostSpan:
-    """One stretch of time that is paid for; `ended` is None while it goes on."""
+    """A time that costs money; `ended` is None while it continues."""
 
     cloud_id: str
     kind: CostKind
@@ -87,15 +87,15 @@ class CostSpan:
     began_by: str
     ended: Edge | None = None
     ended_by: str = ""
-    # While the machine is shown in a way that says neither yes nor no: until when it surely was paid for.
+    # While the state of the machine is unclear: until when it was certainly billed.
     sure_until: datetime | None = None
-    # The first list that did not show it, while it is missed and not yet taken for gone.
+    # The first list without it, while it is missed and not yet proven gone.
     missed_at: datetime | None = None
-    # The store's number; 0 before it has one.
+    # The number in the store; 0 before it is stored.
     id: int = 0
 
     def time(self, now: datetime) -> timedelta:
-        """Return how long it lasted, or has lasted so far; never less than nothing."""
+        """Return how long it lasted, or has lasted so far; never negative."""
         end = now if self.ended is None else self.ended.mid
         return max(timedelta(0), end - self.began.mid)
 
@@ -103,17 +103,19 @@ class CostSpan:
         return cost_nano(self.rate.nano_usd, self.time(now))
 
     def uncertainty(self) -> int:
-        """Return by how many nano-dollars the cost may be wrong, either way, but for what nobody has seen."""
+        """Return by how many nano-dollars the cost may be wrong, in either direction, unobserved time
+        excluded.
+        """
         doubt = self.began.doubt + (timedelta(0) if self.ended is None else self.ended.doubt)
         return doubt_nano(self.rate.nano_usd, doubt) + 1
 
 
 @dataclass(frozen=True)
 class CostSubject:
-    """An instance with a machine of its, or a machine that no instance has."""
+    """An instance with its machine, or a machine without an instance."""
 
     cloud_id: str
-    # Both are None of a machine that is nobody's; the owner is the id of the key that pays.
+    # Both are None for a machine without an instance. The owner is the id of the paying key.
     instance_id: str | None
     owner: str | None
     created_at: datetime
@@ -123,13 +125,13 @@ class CostSubject:
     region: str = ""
     billing_mode: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    # When it was first usable, and since when it is wanted stopped or gone, where that is so.
+    # When it was first usable, and when the user wanted it stopped or deleted, if so.
     usable_at: datetime | None = None
     stop_wanted_at: datetime | None = None
     delete_wanted_at: datetime | None = None
 
     def end_wanted_at(self, kind: CostKind) -> datetime | None:
-        """Return since when this kind of cost is not wanted any more: a stopped machine keeps its disk."""
+        """When this kind of cost is no longer wanted. A stopped machine keeps its disk."""
         if kind is CostKind.DISK:
             return self.delete_wanted_at
         wanted = [it for it in (self.stop_wanted_at, self.delete_wanted_at) if it is not None]
@@ -137,7 +139,7 @@ class CostSubject:
 
 
 def settle(spans: Iterable[CostSpan], now: datetime) -> SettledCost:
-    """Sum up the spans of one instance."""
+    """Return the sum of the spans of one instance."""
     amount = doubt = rate = 0
     for it in spans:
         amount += it.cost(now)

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,12})?")
 
 
 class NoticeLevel(StrEnum):
-    """How loud it is."""
+    """How urgent the message is."""
 
     INFO = "info"
     GOOD = "good"
@@ -29,7 +29,7 @@ class NoticeLevel(StrEnum):
 
 @dataclass(frozen=True)
 class Notice:
-    """What happened, why, what is known of it, and what can be done about it."""
+    """What happened, why, the known facts, and what the user can do."""
 
     title: str
     text: str
@@ -37,7 +37,7 @@ class Notice:
     type: str
     at: datetime
     facts: tuple[tuple[str, str], ...] = ()
-    # A command to copy; never with anything in it that a stranger chose.
+    # A command to copy. It never contains text that a stranger chose.
     command: str = ""
 
 
@@ -94,20 +94,20 @@ _WORDS = {
 
 
 def notice_of(event: Mapping[str, Any]) -> Notice:
-    """Return the body of a webhook as a notice; what it does not have is left out."""
+    """Return the body of a webhook as a notice, without missing parts."""
     kind, data = str(event.get("type", "")), _mapping(event.get("data"))
     words = _WORDS.get(kind) or _Words(
         f"{{name}}: {plain_words(kind, 60).rpartition('.')[2].replace('_', ' ')}"
     )
     if kind == "instance.exited" and data.get("goal") == "running":
-        # Nobody asked for that.
+        # No user asked for this stop.
         words = _Words("{name} has stopped by itself", NoticeLevel.BAD, _WHY)
     name = plain_words(data.get("name"), _NAME_MAX_CHARS) or plain_words(
         data.get("cloudInstanceId") or "gpuherd", _NAME_MAX_CHARS
     )
     reason = data.get("reason") or data.get("statusReason") or data.get("message")
     if reason == data.get("status"):
-        # "running" says nothing that the title does not.
+        # "running" adds nothing to the title.
         reason = None
     return Notice(
         title=plain_words(
@@ -159,7 +159,7 @@ def _command(template: str, data: Mapping[str, Any]) -> str:
 
 
 def _fill(template: str, **values: str) -> str:
-    # Not `format`: the words of a fallback hold what is not ours.
+    # Not `format`: the text of a fallback contains foreign words.
     for name, value in values.items():
         template = template.replace(f"{{{name}}}", value)
     return template
@@ -170,7 +170,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> str:
-    """Return a number as it is written, or nothing if it is none."""
+    """Return a number as text; empty if the value is not a number."""
     text = "" if value is None or isinstance(value, bool) else str(value)
     return text if _NUMBER.fullmatch(text) else ""
 
@@ -187,7 +187,7 @@ def _stamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-# Printable by Python's rules, invisible by everybody else's.
+# Python calls these printable, but they are invisible.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
@@ -197,13 +197,15 @@ _ZERO_WIDTH = "\u200b"
 
 
 def plain_words(value: object, max_chars: int) -> str:
-    """Return a text on one line, not too long: no control characters, no bidi overrides, nothing unseen."""
+    """Return a text on one line, cut to `max_chars`: no control characters, no bidi overrides, nothing
+    invisible.
+    """
     line = " ".join("".join(map(_visible, "" if value is None else str(value))).split())
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + _ELLIPSIS
 
 
 def without_mentions(text: str) -> str:
-    """Return a text in which neither `@channel` nor an address is a link or a call to anybody."""
+    """Return a text in which `@channel` mentions no one and an address is no link."""
     return text.replace("@", f"@{_ZERO_WIDTH}").replace("://", f":{_ZERO_WIDTH}//")
 
 
@@ -212,16 +214,16 @@ def _visible(char: str) -> str:
         return " "
     if char.isprintable() and char not in _INVISIBLE and unicodedata.category(char) != "Cf":
         return char
-    # Lone surrogates cannot be encoded; the rest of them has no looks.
+    # Lone surrogates cannot be encoded; the other categories have no glyph.
     return _BROKEN if unicodedata.category(char) in ("Cs", "Cn", "Co") else ""
 
 
-# Slack's own limit is 150, counted after the escapes.
+# Slack's limit is 150, counted after the escapes.
 _HEADER_MAX_CHARS = 150
 
 
 def slack_message(notice: Notice) -> dict[str, Any]:
-    """Return the message: blocks of plain text, in which Slack looks for no markup, and a fallback text."""
+    """Return the message: blocks of plain text, which Slack does not parse for markup, and a fallback."""
     blocks: list[dict[str, Any]] = [{"type": "header", "text": _plain(notice.title, _HEADER_MAX_CHARS)}]
     if notice.text:
         blocks.append({"type": "section", "text": _plain(notice.text)})
@@ -230,7 +232,7 @@ def slack_message(notice: Notice) -> dict[str, Any]:
     if notice.command:
         blocks.append({"type": "section", "text": _plain(notice.command)})
     return {
-        # Shown in notifications, and by servers that know no blocks.
+        # Shown in notifications, and by servers without block support.
         "text": "\n".join(map(_escaped, (notice.title, *notice_lines(notice)))),
         "mrkdwn": False,
         "unfurl_links": False,
@@ -242,14 +244,14 @@ def slack_message(notice: Notice) -> dict[str, Any]:
 def _plain(text: str, max_chars: int = 2000) -> dict[str, Any]:
     escaped = _escaped(text)
     while len(escaped) > max_chars:
-        # Cut before the escapes, so that none of them is cut in two.
+        # Cut before the escapes, so that no escape is cut in two.
         text = text[:-1]
         escaped = _escaped(f"{text}…")
     return {"type": "plain_text", "text": escaped, "emoji": False}
 
 
 def _escaped(text: str) -> str:
-    """Return a text in which nothing is a link, a mention or a command: Slack writes those in `<` and `>`."""
+    """Return a text without links, mentions or commands: Slack writes those in `<` and `>`."""
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(char, entity)
     return without_mentions(text)
@@ -267,9 +269,9 @@ _MARKUP = re.compile(r"([\\*_~`|<>\[\]()#])")
 
 
 def discord_message(notice: Notice) -> dict[str, Any]:
-    """Return the message: one embed that calls nobody, whatever stands in it.
+    """Return the message: one embed that mentions no one, whatever the text contains.
 
-    An escape doubles a character at most, so a notice stays within Discord's limits (256 for a title, 1,024
+    An escape at most doubles a character, so a notice stays within Discord's limits (256 for a title, 1,024
     for a field, 6,000 in all).
     """
     embed: dict[str, Any] = {
@@ -291,7 +293,7 @@ def discord_message(notice: Notice) -> dict[str, Any]:
 
 
 def _discord_escaped(text: str) -> str:
-    """Return a text that Discord shows as it is: no markup, no masked link, no mention."""
+    """Return a text that Discord shows unchanged: no markup, no masked link, no mention."""
     return _MARKUP.sub(r"\\\1", without_mentions(text))
 
 
@@ -306,7 +308,7 @@ _TAGS = {
 }
 
 
-# What is longer than 4,096 bytes becomes a file.
+# ntfy turns a message over 4,096 bytes into a file.
 _MESSAGE_MAX_BYTES = 3500
 
 
@@ -325,16 +327,16 @@ def ntfy_message(notice: Notice, topic: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MailText:
-    """What a mail says; the subject is one line."""
+    """The content of a mail; the subject is one line."""
 
     subject: str
     body: str
 
 
 def mail_text(notice: Notice) -> MailText:
-    """Return what the mail says."""
+    """Return the mail for a notice."""
     foot = f"{notice.type} at {notice.at.strftime('%Y-%m-%d %H:%M:%S UTC')}, sent by gpuherd"
     lines = [notice.title, "", *notice_lines(notice), "", "-- ", foot]
-    # Else a name could be decoded to something that was never looked at (RFC 2047).
+    # Otherwise a mail program could decode a name to text that was never checked (RFC 2047).
     title = notice.title.replace("=?", "= ?")
     return MailText(f"[gpuherd] {title}", "\n".join(lines) + "\n")

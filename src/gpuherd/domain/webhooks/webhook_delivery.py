@@ -1,4 +1,4 @@
-"""A webhook on its way, and what to do with it now."""
+"""A webhook delivery and what to do with it now."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
 DELIVERY_ID_PREFIX = "msg_"
 
 
-# What is older than so many tries is forgotten; the number of tries is not.
+# Older tries are forgotten; their number is not.
 TRIES_KEPT = 20
 
 
-# Longer than the schedule takes: only waiting for a host that was ejected again and again comes so far.
+# Longer than the schedule. Only waiting for a host that is ejected repeatedly takes this long.
 DELIVERY_LIFETIME = timedelta(hours=96)
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands."""
+    """The state of a delivery."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
-    # Given up: shown to people, sent again only by hand.
+    # Given up. It is shown to people and sent again only by hand.
     DEAD = "dead"
 
 
 @dataclass(frozen=True)
 class DeliveryTry:
-    """How one try went: `outcome` is ok or the class of the failure, `status` what the receiver answered."""
+    """The result of one try: `outcome` is ok or the class of the failure, `status` the answer."""
 
     at: datetime
     outcome: str
@@ -44,7 +44,7 @@ class Delivery:
     """One event for one receiver."""
 
     id: str
-    # "account" for an event that belongs to no instance.
+    # "account" for an event without an instance.
     instance_id: str
     sequence: int
     type: str
@@ -52,23 +52,23 @@ class Delivery:
     body: bytes
     created_at: datetime
     state: DeliveryState = DeliveryState.PENDING
-    # Those that count against the schedule; a replay begins again at 0.
+    # Tries that count against the schedule; a replay restarts at 0.
     tries: int = 0
     next_at: datetime | None = None
     delivered_at: datetime | None = None
     last_status: int | None = None
     last_error: str = ""
-    # The endpoint it is for; None for the URL that an instance brought along.
+    # The endpoint; None for the URL that an instance named.
     endpoint_id: str | None = None
     tried_at: datetime | None = None
-    # How often a replay was asked for.
+    # How many replays were requested.
     replays: int = 0
-    # When to give up in any case; None: so long after it was made.
+    # When to give up in any case; None: one lifetime after it was made.
     expires_at: datetime | None = None
     # The latest tries, oldest first.
     log: tuple[DeliveryTry, ...] = ()
-    # The API key whose instance brought the URL along: its secret signs, also when the instance is forgotten.
-    # None of an endpoint's, and of those of an older version.
+    # The API key of the instance that named the URL. Its secret signs, also after the instance is forgotten.
+    # None for endpoints, and in records of older versions.
     owner: str | None = None
 
     @property
@@ -77,15 +77,15 @@ class Delivery:
 
     @property
     def first_due_at(self) -> datetime:
-        """When its first try was due: when it was made, or replayed."""
+        """When its first try was due: when it was made or replayed."""
         return self.deadline - DELIVERY_LIFETIME
 
     def is_early(self, now: datetime) -> bool:
-        """Return True if the next try by the schedule is still to come."""
+        """Return True if its next scheduled try is in the future."""
         return self.next_at is not None and now < self.next_at
 
     def with_try(self, one: DeliveryTry, error: str) -> Delivery:
-        """Return it with one more try in its log; whether that one counts is the caller's to say."""
+        """Return the delivery with one more try in its log. The caller decides whether the try counts."""
         return replace(
             self,
             tried_at=one.at,
@@ -95,17 +95,17 @@ class Delivery:
         )
 
     def accepted(self, now: datetime) -> Delivery:
-        """Return it as done."""
+        """Return the delivery as accepted."""
         return replace(
             self, state=DeliveryState.DELIVERED, tries=self.tries + 1, delivered_at=now, next_at=None
         )
 
     def dead_lettered(self) -> Delivery:
-        """Return it as a dead letter."""
+        """Return the delivery as a dead letter."""
         return replace(self, state=DeliveryState.DEAD, next_at=None)
 
     def reset_for_replay(self, now: datetime) -> Delivery:
-        """Return it reopened for a replay, with all its tries before it."""
+        """Return the delivery reopened for a replay, with its earlier tries."""
         return replace(
             self,
             state=DeliveryState.PENDING,
@@ -117,42 +117,42 @@ class Delivery:
         )
 
 
-# A delivery that waits for an earlier one is woken when that one has been tried; this is for lost wakeups.
+# A delivery that waits for an earlier one is woken after that one's try. This covers lost wakeups.
 OUT_OF_ORDER_RETRY = timedelta(seconds=15)
 
 
-# An earlier event that failed so short a time ago would fail again.
+# If an earlier event failed this recently, it would fail again.
 RECENT_FAILURE_WINDOW = timedelta(seconds=60)
 
 
-# Another replica may have it, or somebody rotates the secret.
+# Another replica may have the key, or a user may rotate the secret.
 MISSING_KEY_RETRY_S = 60.0
 
 
 @dataclass(frozen=True)
 class QueuedDelivery:
-    """A delivery and what stands before it, as of one moment."""
+    """A delivery and the deliveries before it, at one moment."""
 
     delivery: Delivery
-    # The URL that the instance brought along has answered 410 to the latest of this instance's events that
-    # was settled. Never of an endpoint: that is disabled instead.
+    # The instance's URL answered 410 to the latest settled event of this instance. Never set for an endpoint:
+    # that is disabled instead.
     is_gone: bool = False
-    # Of those before it, of the same instance to the same receiver, the earliest that was never tried, or
-    # if there is none, the earliest that waits for another try.
+    # Of the earlier deliveries of the same instance to the same receiver: the first that was never tried,
+    # otherwise the first that waits for another try.
     earlier: Delivery | None = None
-    # The API key to which the instance belongs; the admin's for what belongs to none.
+    # The API key of the instance; the admin's if there is none.
     owner: str = ADMIN_ID
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """What is known of whom it is for."""
+    """What is known of the receiver."""
 
     # None also if the endpoint was removed.
     endpoint: WebhookEndpoint | None = None
-    # Whether the key that signs for it is here.
+    # True if the signing key is available.
     has_key: bool = True
-    # For how long its host is still left alone.
+    # For how long its host is still ejected.
     ejected_s: float = 0.0
 
 
@@ -163,14 +163,14 @@ class AlreadySettled:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Nothing can be sent there any more."""
+    """Nothing can be sent to this receiver any more."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class Postpone:
-    """It cannot go now; waiting uses up no try."""
+    """Sending is not possible now. The wait uses up no try."""
 
     seconds: float
     reason: str
@@ -180,20 +180,20 @@ class Postpone:
 class WaitForEarlier:
     """An earlier event of the instance goes first."""
 
-    # To be woken, because it would not go by itself before its schedule says so.
+    # The delivery to wake; on its own it would wait for its schedule.
     wakes: Delivery | None = None
 
 
 @dataclass(frozen=True)
 class SendNow:
-    """Nothing stands before it."""
+    """The delivery can be sent."""
 
 
 Dispatch = AlreadySettled | DeadLetter | Postpone | WaitForEarlier | SendNow
 
 
 def dispatch(queued: QueuedDelivery, receiver: Receiver, now: datetime) -> Dispatch:
-    """Return what to do about a delivery that is due."""
+    """Return what to do with a due delivery."""
     it = queued.delivery
     if it.state is not DeliveryState.PENDING:
         return AlreadySettled()
@@ -207,9 +207,9 @@ def dispatch(queued: QueuedDelivery, receiver: Receiver, now: datetime) -> Dispa
 
 
 def _closed(queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> str:
-    """Return why nothing can be sent there any more, or nothing if it can."""
+    """Return why nothing can be sent to the receiver any more; empty if it can."""
     if queued.delivery.endpoint_id is None:
-        # Who asks for a replay wants to know how it is now.
+        # A replay is requested to learn the present state.
         gone = queued.is_gone and not queued.delivery.replays
         return "gone: the receiver answered 410 to an earlier event" if gone else ""
     if endpoint is None:
@@ -218,20 +218,20 @@ def _closed(queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> str:
 
 
 def _wait(it: Delivery, seconds: float, why: str, now: datetime) -> Postpone | DeadLetter:
-    """Wait for better times, but not for ever."""
+    """Wait, or give up when the delivery has expired."""
     return Postpone(seconds, why) if now < it.deadline else DeadLetter(f"expired: {why}")
 
 
 def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForEarlier | SendNow:
-    """Keep the order, of first tries and of repeats after an outage.
+    """Keep the order of first tries, and of repeats after an outage.
 
-    One that always fails holds up those behind it for no longer than a try takes.
+    A delivery that always fails delays later ones no longer than one try takes.
     """
     if earlier is None:
         return SendNow()
     # guard: an event never overtakes an earlier one that was not tried
     if not earlier.tries:
         return WaitForEarlier()
-    # One that failed once waits for minutes or hours; newer ones need not wait with it.
+    # A failed delivery waits for minutes or hours. Newer ones do not wait for it.
     failed_just_now = earlier.tried_at and now - earlier.tried_at < RECENT_FAILURE_WINDOW
     return SendNow() if not it.tries or failed_just_now else WaitForEarlier(earlier)

@@ -1,4 +1,4 @@
-"""Endpoints that receive events: kinds, targets, mail servers."""
+"""Webhook endpoints: kinds, targets, and mail servers."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class EndpointKind(StrEnum):
 
     @property
     def messages_per_s(self) -> float:
-        """How many messages one address takes in the long run; 0 where nobody says."""
+        """How many messages per second one address accepts in the long run; 0 if unknown."""
         return _MESSAGES_PER_S.get(self, 0.0)
 
 
 @dataclass(frozen=True)
 class WebhookEndpoint:
-    """Where events go. Its secret is not in here: it is derived from a root key and from this."""
+    """A receiver of events. Its secret is derived from a root key and these fields."""
 
     id: str
-    # For some kinds whoever knows it can write there.
+    # For some kinds, knowing the URL is enough to post there.
     url: str = field(repr=False)
     created_at: datetime
-    # Fingerprint of the root key from which its secret is derived.
+    # Fingerprint of the root key of its secret.
     root: str
-    # The types that it wants; none means all.
+    # The event types that it receives; empty means all.
     events: tuple[str, ...] = ()
     label: str = ""
     generation: int = 1
     rotated_at: datetime | None = None
     previous_root: str = ""
-    # The random part of its secret; empty of one from before there were any, until it is rotated.
+    # The random part of its secret. Empty in old records until the next rotation.
     nonce: str = field(default="", repr=False)
     previous_nonce: str = field(default="", repr=False)
     disabled_at: datetime | None = None
@@ -69,14 +69,14 @@ class WebhookEndpoint:
 
     @property
     def shown_url(self) -> str:
-        """Where events go, without what is secret in it."""
+        """The URL without its secret parts."""
         return shown_target(self.kind, self.url)
 
     @property
     def delivery_url(self) -> str:
-        """What a delivery remembers of where it goes.
+        """The address that a delivery stores.
 
-        Where the address is a secret it stays in here alone, so that a removed endpoint leaves no copy.
+        A secret address is stored only in the endpoint, so a removed endpoint leaves no copy.
         """
         return self.url if self.kind.is_signed else self.shown_url
 
@@ -85,7 +85,7 @@ class WebhookEndpoint:
         return self.disabled_at is None
 
     def wants(self, event_type: str) -> bool:
-        """Return True if events of this type go there."""
+        """Return True if this endpoint receives events of this type."""
         return self.is_enabled and (not self.events or event_type in self.events)
 
     def in_overlap(self, now: datetime) -> bool:
@@ -93,7 +93,7 @@ class WebhookEndpoint:
         return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
     def rotated(self, root: str, nonce: str, now: datetime) -> WebhookEndpoint:
-        """Return it with a new secret."""
+        """Return the endpoint with a new secret."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -105,30 +105,30 @@ class WebhookEndpoint:
         )
 
     def disabled(self, reason: str, now: datetime) -> WebhookEndpoint:
-        """Return it disabled; the first reason is kept."""
+        """Return the endpoint disabled; the first reason is kept."""
         return replace(self, disabled_at=now, disabled_reason=reason) if self.is_enabled else self
 
     def enabled(self) -> WebhookEndpoint:
-        """Return it switched on."""
+        """Return the endpoint enabled."""
         return replace(self, disabled_at=None, disabled_reason="")
 
 
 @dataclass(frozen=True)
 class EndpointWithSecret:
-    """An endpoint with its secret, which is shown at this moment and never again.
+    """An endpoint with its secret, which is shown only at this moment.
 
-    Empty where people read, and nothing is signed.
+    The secret is empty for kinds that are not signed.
     """
 
     endpoint: WebhookEndpoint
     secret: Secret
 
 
-# Slack says one a second, Discord five in two; ntfy lets bursts pass, and then fewer.
+# Slack: one per second. Discord: five in two seconds. ntfy: bursts, then fewer.
 _MESSAGES_PER_S = {EndpointKind.SLACK: 1.0, EndpointKind.DISCORD: 2.0, EndpointKind.NTFY: 1.0}
 
 
-# What a person wants to be told unasked: it can be used, it is lost, it ends, it costs. The rest is progress.
+# What a person needs to know without asking: usable, lost, ended, costs. The rest is progress.
 READ_BY_PEOPLE = (
     "account.low_balance",
     "budget.exhausted",
@@ -156,7 +156,7 @@ READ_BY_PEOPLE = (
 
 
 def default_events(kind: EndpointKind) -> tuple[str, ...]:
-    """Return what an endpoint hears of if nobody says; none means all."""
+    """Return the default event types of an endpoint; empty means all."""
     return () if kind is EndpointKind.WEBHOOK else READ_BY_PEOPLE
 
 
@@ -164,7 +164,7 @@ MAILTO = "mailto:"
 ADDRESS_MAX_CHARS = 254
 
 
-# No quotes, comments, routes (`%`, `!`) or literals: nothing that a relay could read as another host.
+# No quotes, comments, routes (`%`, `!`) or literals that a relay could read as another host.
 _LOCAL_PART = re.compile(r"[A-Za-z0-9_+=~'&-]+(?:\.[A-Za-z0-9_+=~'&-]+)*")
 
 
@@ -177,7 +177,7 @@ _NTFY_TOPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_target(kind: EndpointKind, target: str, policy: EgressPolicy) -> str:
-    """Return the address as it is kept, or raise `BlockedTarget`."""
+    """Return the normalized address, or raise `BlockedTarget`."""
     if kind is EndpointKind.EMAIL:
         return f"{MAILTO}{mail_address(target)}"
     check_url(target, policy)
@@ -187,7 +187,7 @@ def check_target(kind: EndpointKind, target: str, policy: EgressPolicy) -> str:
 
 
 def shown_target(kind: EndpointKind, target: str) -> str:
-    """Return the address without what is secret in it."""
+    """Return the address without its secret parts."""
     if kind is EndpointKind.WEBHOOK:
         return redact_query(target)
     if kind is EndpointKind.EMAIL:
@@ -195,13 +195,13 @@ def shown_target(kind: EndpointKind, target: str) -> str:
     try:
         parts = urlsplit(target)
     except ValueError:
-        # A row that somebody changed must not hide the other endpoints.
+        # A damaged row must not hide the other endpoints.
         return HIDDEN
     return f"{parts.scheme}://{parts.netloc}/{HIDDEN}"
 
 
 def mail_address(target: str) -> str:
-    """Return the address of a mail target, with or without `mailto:`; `BlockedTarget` if it is none."""
+    """Return the address of a mail target, with or without `mailto:`; `BlockedTarget` if it is invalid."""
     address = target.removeprefix(MAILTO)
     local, _, domain = address.rpartition("@")
     if len(address) > ADDRESS_MAX_CHARS or len(local) > 64:
@@ -212,7 +212,7 @@ def mail_address(target: str) -> str:
 
 
 def split_ntfy_topic(url: str) -> tuple[str, str]:
-    """Return the server, to which JSON is published, and the topic; `BlockedTarget` if there is none."""
+    """Return the server, to which JSON is published, and the topic; `BlockedTarget` if there is no topic."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -228,9 +228,9 @@ class MailSecurity(StrEnum):
 
     # TLS from the first byte.
     TLS = "smtps"
-    # STARTTLS, and nothing without it.
+    # STARTTLS is required.
     STARTTLS = "smtp"
-    # None: for a relay on the same host or network.
+    # No encryption: for a relay on the same host or network.
     PLAIN = "smtp+plain"
 
 
@@ -240,7 +240,7 @@ _FORM = "must be smtps://user:password@host, smtp://user:password@host (STARTTLS
 
 @dataclass(frozen=True)
 class SmtpServer:
-    """Where mail is handed in, and as whom."""
+    """The mail server, and its login."""
 
     host: str
     port: int
@@ -250,7 +250,7 @@ class SmtpServer:
 
     @classmethod
     def parse(cls, url: Secret) -> SmtpServer:
-        """Read the setting; `ValueError` says what is wrong, and quotes nothing of it."""
+        """Parse the setting. `ValueError` gives the reason and quotes no part of it."""
         try:
             parts = urlsplit(url.reveal())
             security, host, port = MailSecurity(parts.scheme), parts.hostname, parts.port
@@ -272,10 +272,10 @@ _FINGERPRINT_CHARS = 12
 
 
 class KeyRing:
-    """The root keys of this installation: the first makes new secrets, all of them sign.
+    """The root keys of this installation. The first makes new secrets; all of them sign.
 
-    Who has a secret remembers the fingerprint of its root, so that a new root does not silently change it.
-    The root may be WEBHOOK_SECRET, which tenants may know; so a nonce in the database is a part of each.
+    Each secret stores the fingerprint of its root, so a new root does not change it silently. The root may be
+    WEBHOOK_SECRET, which tenants may know, so a nonce from the database is a part of each secret.
     """
 
     def __init__(self, roots: Sequence[Secret]):
@@ -315,7 +315,7 @@ class KeyRing:
         return self._derive(record.root, "key", key_id, record.generation, record.nonce)
 
     def key_signing_secrets(self, key_id: str, record: KeyWebhookSecret, now: datetime) -> tuple[Secret, ...]:
-        """Return what signs for an API key now, the present one first; none if the root is lost."""
+        """Return the secrets that sign for a key now, the present one first; none if the root is lost."""
         generations = [(record.root, record.generation, record.nonce)]
         if record.in_overlap(now):
             generations.append((record.previous_root, record.generation - 1, record.previous_nonce))
@@ -326,14 +326,14 @@ class KeyRing:
         )
 
     def _derive(self, root: str, kind: str, owner_id: str, generation: int, nonce: str) -> Secret:
-        # Endpoints from before there were nonces have none until they are rotated.
+        # Old endpoints have no nonce until the next rotation.
         purpose = ":".join((kind, owner_id, str(generation), *([nonce] if nonce else [])))
         key = _digest(self._keys[root], purpose.encode())
         return Secret(f"whsec_{base64.b64encode(key).decode('ascii')}")
 
 
 def _digest(key: bytes, purpose: bytes) -> bytes:
-    # The purpose keeps what is derived for one use from being worth anything in another.
+    # The purpose separates the uses: a key derived for one use is worthless for another.
     return hmac.new(key, b"gpuherd webhooks " + purpose, hashlib.sha256).digest()
 
 

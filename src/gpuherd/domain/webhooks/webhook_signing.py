@@ -1,4 +1,4 @@
-"""Standard Webhooks signatures and the secrets they are made with."""
+"""Standard Webhooks signatures, and the secrets that make them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSION = "v1"
 _TOLERANCE_S = 300
 
 
-# No dot: it separates the signed parts, so an id with one could pass for another id and time.
+# No dot: it separates the signed parts. An id with a dot could pass for another id and time.
 _EVENT_ID = re.compile(r"[!-\-/-~]{1,255}")
 
 
@@ -30,11 +30,11 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class BadSignature(Exception):
-    """The message was not signed with the secret, or is not from now."""
+    """The signature is wrong, or the message is too old."""
 
 
 class Signer:
-    """Signs with every secret given, so that receivers can change theirs at leisure."""
+    """Signs with every given secret, so that receivers can change theirs in their own time."""
 
     def __init__(self, secrets: Sequence[Secret]):
         if not secrets:
@@ -42,7 +42,7 @@ class Signer:
         self._keys = tuple(_key_of(secret) for secret in secrets)
 
     def headers(self, event_id: str, body: bytes, now: datetime) -> dict[str, str]:
-        """Return the three headers for one try: the id stays the same over all tries, the time does not."""
+        """Return the three headers of one try. The id is the same in all tries; the time is not."""
         if not _EVENT_ID.fullmatch(event_id):
             raise ValueError("an event id is 1 to 255 visible ASCII characters without a dot")
         headers = unsigned_headers(event_id, now)
@@ -55,14 +55,14 @@ class Signer:
 
 
 def unsigned_headers(event_id: str, now: datetime) -> dict[str, str]:
-    """Return the headers of one try that need no secret: which event it is, and when it was sent."""
+    """Return the headers of one try that need no secret: the event id and the time."""
     return {ID_HEADER: event_id, TIMESTAMP_HEADER: str(int(now.timestamp()))}
 
 
 def verify(
     headers: Mapping[str, str], body: bytes, secret: Secret, now: datetime, tolerance_s: float = _TOLERANCE_S
 ) -> None:
-    """Return if the message is genuine and fresh, or raise `BadSignature`."""
+    """Raise `BadSignature` if the message is not genuine or not fresh."""
     given = {name.lower(): value for name, value in headers.items()}
     try:
         event_id, timestamp, signatures = (
@@ -76,7 +76,7 @@ def verify(
     if abs(age_s) > tolerance_s:
         raise BadSignature("the timestamp is too old" if age_s > 0 else "the timestamp lies in the future")
     expected = f"{_VERSION},{_signature(_key_of(secret), event_id, timestamp, body)}".encode()
-    # All are compared, so that the time taken does not tell which one was close.
+    # Compare all, so that the time taken reveals nothing.
     matches = [hmac.compare_digest(expected, one.encode("utf-8", "replace")) for one in signatures.split(" ")]
     if not any(matches):
         raise BadSignature("no signature fits")
@@ -89,7 +89,7 @@ def _signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
 
 
 def _key_of(secret: Secret) -> bytes:
-    """Return the key bytes; messages here must not quote the secret."""
+    """Return the key bytes. Messages here must not quote the secret."""
     text = secret.reveal()
     if not text:
         raise ValueError("a webhook secret may not be empty")
@@ -105,42 +105,42 @@ def _key_of(secret: Secret) -> bytes:
     return key
 
 
-# So long after a rotation both secrets sign, so that receivers can change theirs at leisure.
+# After a rotation both secrets sign for this time, so that receivers can change theirs.
 ROTATION_OVERLAP = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class KeyWebhookSecret:
-    """The secret is derived from a root key and this.
+    """A record from which, with a root key, an API key's secret is derived.
 
-    The root may be WEBHOOK_SECRET, which tenants of an installation may know, so the nonce is a part of the
-    secret: neither the root nor the database is enough.
+    Tenants may know the root (WEBHOOK_SECRET), so the nonce is a part of the secret. Neither the root nor the
+    database alone is enough.
     """
 
     nonce: str = field(repr=False)
-    # Fingerprint of the root key from which it is derived.
+    # Fingerprint of the root key.
     root: str
     generation: int = 1
     rotated_at: datetime | None = None
-    # Of the secret before; empty where that was the common one.
+    # The nonce of the secret before; empty if that was the common secret.
     previous_nonce: str = field(default="", repr=False)
     previous_root: str = ""
 
     def in_overlap(self, now: datetime) -> bool:
-        """Return True if what signed before the last rotation still signs."""
+        """Return True if the previous secret still signs."""
         return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
     def follows_common(self, now: datetime) -> bool:
-        """Return True if the common secret still signs because this one has just taken its place."""
+        """Return True if the common secret still signs because this one replaced it recently."""
         return self.generation == 1 and self.in_overlap(now)
 
     def rotated(self, root: str, nonce: str, now: datetime) -> KeyWebhookSecret:
-        """Return the one that takes its place."""
+        """Return the record with a new nonce."""
         return KeyWebhookSecret(nonce, root, self.generation + 1, now, self.nonce, self.root)
 
 
 class SignedWith(StrEnum):
-    """What signs for the URLs that the instances of a key bring along."""
+    """Which secret signs for the URLs that a key's instances name."""
 
     KEY = "key"
     COMMON = "common"
@@ -149,7 +149,7 @@ class SignedWith(StrEnum):
 
 @dataclass(frozen=True)
 class ShownKeySecret:
-    """What signs for a key. The secret is there for the key itself, and for whoever has just rotated it."""
+    """The signing secret of a key. It is present for the key itself and directly after a rotation."""
 
     key_id: str
     signed_with: SignedWith
