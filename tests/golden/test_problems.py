@@ -93,8 +93,8 @@ async def test_problems_of_access(api: RecordedApi) -> None:
 
 
 async def test_problems_of_servers(api: RecordedApi, plane: Plane, herd: Herd) -> None:
-    wrong = replace(plane.manage_caches, caches=None)  # type: ignore[arg-type]  # that is the defect
-    async with api.of(replace(plane, manage_caches=wrong)) as defective:
+    wrong = replace(plane.services, money_caches=None)  # type: ignore[arg-type]  # that is the defect
+    async with api.of(replace(plane, services=wrong)) as defective:
         await defective("a defect", "POST", "/api/cache/cleanup")
     refusal = Fault(FaultKind.REFUSE, count=1, status=400, reason="BAD", endpoints=(ApiEndpoint.PRODUCTS,))
     herd.world.faults.add(refusal)

@@ -9,8 +9,9 @@ from starlette.types import ASGIApp
 
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.use_case_access import Plane
+from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
-from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
+from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S, ServiceHealth
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recorded_api import NOBODY, Caller, RecordedApi
@@ -380,8 +381,11 @@ async def test_health(api: RecordedApi, plane: Plane, herd: Herd) -> None:
     await herd.run_for(2 * MINUTE)
     await api("health while the cloud refuses our key", "GET", "/health", caller=NOBODY)
     away = Failing(StoreUnavailable("the database does not answer"))
-    health, creates = replace(plane.health, observations=away), replace(plane.creates, flags=away)
-    async with api.of(replace(plane, health=health, creates=creates)) as without_database:
+    stores = replace(plane.services.stores, observations=away)
+    not_asked = Cache[str, ServiceHealth | None](herd.clock, ANSWER_TTL_S, 1, "health")
+    services = replace(plane.services, stores=stores, health_cache=not_asked)
+    creates = replace(plane.creates, flags=away)
+    async with api.of(replace(plane, services=services, creates=creates)) as without_database:
         await without_database("not ready", "GET", "/readyz", caller=NOBODY)
         await without_database("unhealthy", "GET", "/health", caller=NOBODY)
         await without_database("what needs the database", "GET", "/api/creates")

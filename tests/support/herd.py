@@ -125,6 +125,8 @@ from gpuherd.usecases.money.meter_costs import meter_volumes, meter_volumes_now
 from gpuherd.usecases.money.report_costs import list_leftovers, read_balance, report_costs
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.service.leader_election import StoreHistory
+from gpuherd.usecases.service.read_service_health import read_service_health
+from gpuherd.usecases.service.run_jobs import sweep_jobs
 from gpuherd.usecases.services import Rules, Stores
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
@@ -375,10 +377,13 @@ class Herd:
             services.catalogue,
             services.observer,
         )
-        self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
+        self.advance, self.run_job, self.sweep = (
+            parts.advance,
+            parts.run_job,
+            partial(sweep_jobs, parts.services),
+        )
         self.watch_clock, self.watch_use = parts.advance.watch_clock, parts.watch_use
         self.capacity_line, self.watch_capacity = services.capacity_line, services.watch_capacity
-        self.manage_caches = plane.manage_caches
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
         self.observations, self.instance_leases = stores.observations, stores.instance_leases
         self.book, self.outbox = stores.jobs, stores.outbox
@@ -394,7 +399,10 @@ class Herd:
         self.find, self.find_named = partial(find_instance, services), partial(find_named, services)
         self.page, self.details = partial(list_instances, services), partial(read_instance, services)
         self.wait_for, self.why = partial(wait_for_instance, services), partial(explain_instance, services)
-        self.health, self.find_delivery = plane.health, partial(find_delivery, services)
+        self.health, self.find_delivery = (
+            partial(read_service_health, plane.services),
+            partial(find_delivery, services),
+        )
         self.comprehensive = partial(list_comprehensive, services)
         self.forget_comprehensive = services.comprehensive_cache.forget
         self.offers, self.forget_offers = (

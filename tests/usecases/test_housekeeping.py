@@ -5,21 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import cast
+from decimal import Decimal
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
 from gpuherd.adapters.sql.service_tables import delivery
-from gpuherd.adapters.stores.webhook_store import SqlDeliveryLog
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.webhook_delivery import DeliveryState
 from gpuherd.ports.access_port import AuditPruning
-from gpuherd.ports.instance_port import Change, Instances
-from gpuherd.resilience.ttl_cache import Cache
+from gpuherd.ports.instance_port import Change
 from gpuherd.usecases.instances.read_instance import ENTRIES_MAX
-from gpuherd.usecases.service.prune_records import ManageCaches, PruneDeliveries, PruneRecords
+from gpuherd.usecases.money.report_costs import BALANCE_TTL_S, VOLUMES_TTL_S
+from gpuherd.usecases.service.prune_records import (
+    RetentionPeriods,
+    clear_caches,
+    clear_expired,
+    prune_deliveries,
+    prune_records,
+    read_cache_stats,
+)
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -64,7 +70,7 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 255
+    assert await prune_records(retention, FakeClock(), RetentionPeriods()) == 255
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
     assert retention.asked == {
         "plans": day,
@@ -96,7 +102,7 @@ def logged() -> Iterator[LogCapture]:
 
 
 async def test_a_broken_chain_that_pruning_comes_upon_is_told_in_the_log(logged: LogCapture) -> None:
-    await PruneRecords(TamperedRetention(), FakeClock())()
+    await prune_records(TamperedRetention(), FakeClock(), RetentionPeriods())
     assert [(it["event"], it["entry"]) for it in logged.entries] == [("audit.chain_broken", 7)]
 
 
@@ -105,52 +111,45 @@ async def test_each_is_forgotten_in_its_time(herd: Herd) -> None:
     delivered = a_delivery(sequence=2, state=DeliveryState.DELIVERED, tried_at=START)
     dead = a_delivery(sequence=3, state=DeliveryState.DEAD, tried_at=START)
     await herd.instances.add(Change(a_running_instance(), deliveries=(pending, delivered, dead)))
-    prune = PruneDeliveries(SqlDeliveryLog(herd.database, herd.clock), herd.clock)
     left = []
     for days in (6.9, 0.2, 22.8, 0.2):
         await herd.clock.sleep(timedelta(days=days).total_seconds())
-        await prune()
+        await prune_deliveries(herd.services)
         left.append({row.id for row in herd.rows(delivery)})
     everything = {pending.id, delivered.id, dead.id}
     assert left == [everything, {pending.id, dead.id}, {pending.id, dead.id}, {pending.id}]
 
 
-def two_caches(clock: FakeClock) -> tuple[Cache[str | None, int], Cache[str | None, int], ManageCaches]:
-    short = Cache[str | None, int](clock, 10, 5, "short")
-    long = Cache[str | None, int](clock, 100, 5, "long")
-    for cache in (short, long):
-        cache.put("a", 1)
-        cache.put(None, 2)
-    return short, long, ManageCaches((short, long), cast(Instances, None))
+async def test_cleanup_counts_what_it_throws_out_of_all_caches(herd: Herd) -> None:
+    caches = herd.services.money_caches
+    caches.volumes.put("all", ())
+    caches.balance.put("all", (Decimal(1), START))
+    await herd.clock.sleep(VOLUMES_TTL_S)
+    assert await clear_expired(herd.services) == 1
+    assert (caches.volumes.keys(), caches.balance.keys()) == ((), ("all",))
+    await herd.clock.sleep(BALANCE_TTL_S)
+    assert await clear_expired(herd.services) == 1
 
 
-async def test_cleanup_counts_what_it_throws_out_of_all_caches(clock: FakeClock) -> None:
-    short, long, tend = two_caches(clock)
-    await clock.sleep(10)
-    assert await tend.cleanup() == 2
-    assert (short.keys(), long.keys()) == ((), ("a", None))
-    await clock.sleep(90)
-    assert await tend.cleanup() == 2
-
-
-def test_clearing_an_unknown_cache_clears_none(clock: FakeClock) -> None:
-    short, long, tend = two_caches(clock)
+def test_clearing_an_unknown_cache_clears_none(herd: Herd) -> None:
+    caches = herd.services.money_caches
+    caches.volumes.put("all", ())
+    caches.balance.put("all", (Decimal(1), START))
     with pytest.raises(NotFound) as refused:
-        tend.clear("middle")
+        clear_caches(herd.services, "middle")
     assert refused.value.code == "CACHE_NOT_FOUND"
-    assert (len(short.keys()), len(long.keys())) == (2, 2)
-    assert tend.clear("long") == ["long"]
-    assert (len(short.keys()), len(long.keys())) == (2, 0)
+    assert clear_caches(herd.services, "volumes") == ["volumes"]
+    assert (caches.volumes.keys(), caches.balance.keys()) == ((), ("all",))
 
 
 async def test_tracked_are_all_instances_that_are_not_deleted(herd: Herd) -> None:
     await herd.launch("one")
     await herd.launch("two")
-    stats = await herd.manage_caches.stats()
+    stats = await read_cache_stats(herd.services)
     assert stats.tracked_instances == 2
     # The list of all templates has no id of its own.
     await herd.catalogue.templates()
-    shown = (await herd.manage_caches.stats()).caches["templates"].cached_ids
+    shown = (await read_cache_stats(herd.services)).caches["templates"].cached_ids
     assert shown[0] == "all"
 
 

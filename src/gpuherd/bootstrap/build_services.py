@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.bootstrap.build_use_cases import (
     build_advance,
     build_alarm,
-    build_health,
     build_health_round,
     build_metric_sources,
     build_observer,
-    build_overview,
     build_watch_use,
 )
 from gpuherd.bootstrap.service_parts import Outside
+from gpuherd.domain.job import Done, Snooze
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.resilience.per_host_limit import HostGate
 from gpuherd.resilience.ttl_cache import Cache
@@ -41,6 +42,7 @@ from gpuherd.usecases.instances.read_log import LogStreams
 from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
 from gpuherd.usecases.money.meter_costs import VolumeMeter
 from gpuherd.usecases.money.report_costs import MoneyCaches
+from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
 from gpuherd.usecases.reconcile.reconcile_instance import AdvanceInstance
 from gpuherd.usecases.reconcile.watch_idleness import WatchUse
 from gpuherd.usecases.service.make_jobs import (
@@ -49,14 +51,12 @@ from gpuherd.usecases.service.make_jobs import (
     SEND_WEBHOOK,
     JobFactory,
 )
-from gpuherd.usecases.service.prune_records import ManageCaches, PruneDeliveries
+from gpuherd.usecases.service.prune_records import caches_of
+from gpuherd.usecases.service.read_service_health import ANSWER_TTL_S
 from gpuherd.usecases.service.run_jobs import (
     Handler,
-    ReadJobs,
-    RetryJob,
-    RunJob,
-    Sweep,
-    TracedHandler,
+    run_job,
+    run_traced,
 )
 from gpuherd.usecases.services import Rules, Services
 
@@ -128,6 +128,9 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         account=account,
         vanishing=vanishing,
         job_factory=job_factory,
+        sweep_clock=ClockStepDetector(clock),
+        begun_at=clock.now(),
+        health_cache=Cache(clock, ANSWER_TTL_S, 1, "health"),
         endpoint_cache=endpoint_cache,
         key_cache=key_cache,
         audit_trail=AuditTrail(stores.audit, clock),
@@ -157,9 +160,7 @@ class Parts:
 
     services: Services
     advance: AdvanceInstance
-    run_job: RunJob
-    sweep: Sweep
-    prune_deliveries: PruneDeliveries
+    run_job: Callable[[str], Coroutine[Any, Any, Done | Snooze]]
     watch_use: WatchUse
     plane: Plane
 
@@ -169,7 +170,6 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     if outside.tracer.is_on:
         outside = _traced(outside)
     services = build_services(outside, rules)
-    stores, clock = services.stores, services.clock
     advance = build_advance(services)
     handlers: dict[str, Handler] = {
         **dict.fromkeys(RECONCILE_KINDS, advance),
@@ -178,13 +178,11 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     }
     if services.tracer.is_on:
         for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
-            handlers[kind] = TracedHandler(handlers[kind], services.tracer)
+            handlers[kind] = partial(run_traced, handlers[kind], services.tracer)
     return Parts(
         services=services,
         advance=advance,
-        run_job=RunJob(stores.jobs, handlers, clock, services.meter),
-        sweep=Sweep(stores.jobs, services.job_factory, clock),
-        prune_deliveries=PruneDeliveries(stores.deliveries, clock),
+        run_job=partial(run_job, services, handlers),
         watch_use=build_watch_use(services, advance.up_since),
         plane=_plane(outside, services),
     )
@@ -197,32 +195,19 @@ def _traced(outside: Outside) -> Outside:
 
 def _plane(outside: Outside, services: Services) -> Plane:
     stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
-    caches = (
-        *services.instance_cache.caches,
-        *services.comprehensive_cache.caches,
-        *catalogue.caches,
-        services.money_caches.balance,
-        services.money_caches.volumes,
-        services.prewarm_cache,
-    )
     return Plane(
         services=services,
         sync_cloud=SyncCloud(services.observer, services.comprehensive_cache.forget),
-        manage_caches=ManageCaches(caches, stores.instances),
-        read_jobs=ReadJobs(stores.jobs),
         creates=ManageCreates(stores.flags, clock),
         account=services.account,
         vanishing=services.vanishing,
-        health=build_health(services),
-        overview=build_overview(services),
-        retry_job=RetryJob(stores.jobs, stores.outbox, clock),
         catalogue=catalogue,
         targets=services.rules.allowed_targets,
         clock=clock,
         ids=services.ids,
         meter=services.meter,
         tracer=services.tracer,
-        metrics=outside.metrics_page(build_metric_sources(services, caches)),
+        metrics=outside.metrics_page(build_metric_sources(services, caches_of(services))),
         is_ready=services.is_ready,
         replicas=services.live_replicas,
         settings_shown=outside.settings_shown,

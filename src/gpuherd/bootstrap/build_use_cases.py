@@ -41,7 +41,6 @@ from gpuherd.usecases.reconcile.record_status import ApplyStep
 from gpuherd.usecases.reconcile.rent_machine import RentMachine
 from gpuherd.usecases.reconcile.watch_idleness import IdleBrake, LookAtUse, WatchUse
 from gpuherd.usecases.service.make_jobs import JobFactory
-from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
 from gpuherd.usecases.services import Rules, Services
 
 
@@ -262,34 +261,3 @@ def _nonce(services: Services) -> str:
     """Return the random part of a tag; none while a replica of another version may not be able to read it."""
     known = all(it.version == __version__ for it in services.live_replicas())
     return services.ids.nonce() if known else ""
-
-
-def build_health(services: Services) -> ReadServiceHealth:
-    """Return what answers a health check of the service."""
-    stores = services.stores
-    return ReadServiceHealth(
-        clock=services.clock,
-        observations=stores.observations,
-        jobs=stores.jobs,
-        flags=stores.flags,
-        breaker_state=services.breaker_state,
-        cloud_error=lambda: services.observer.error_code,
-        account=services.account,
-        vanishing=services.vanishing,
-        poll_interval=services.rules.poll_interval,
-    )
-
-
-def build_overview(services: Services) -> ReadOverview:
-    """Return what sums up the herd."""
-    stores = services.stores
-    return ReadOverview(
-        instances=stores.instances,
-        jobs=stores.jobs,
-        flags=stores.flags,
-        deliveries=stores.deliveries,
-        orphans=stores.orphans,
-        breaker_state=services.breaker_state,
-        account=services.account,
-        vanishing=services.vanishing,
-    )

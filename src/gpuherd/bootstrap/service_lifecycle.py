@@ -58,8 +58,13 @@ from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.service.job_passes import JobPasses
 from gpuherd.usecases.service.leader_election import ALL, API
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
-from gpuherd.usecases.service.prune_records import PruneRecords
-from gpuherd.usecases.service.run_jobs import Sweep
+from gpuherd.usecases.service.prune_records import (
+    RetentionPeriods,
+    clear_expired,
+    prune_deliveries,
+    prune_records,
+)
+from gpuherd.usecases.service.run_jobs import prune_jobs, sweep_jobs
 from gpuherd.usecases.services import Rules
 
 log = structlog.get_logger()
@@ -128,7 +133,7 @@ class Service:
     plane: Plane
     database: Database
     observer: ObserveCloud
-    sweep: Sweep
+    sweep: Callable[[], Awaitable[int]]
     engine: Engine
     loops: Sequence[Loop]
     membership: Membership
@@ -245,7 +250,7 @@ async def build_service(
         plane=parts.plane,
         database=stores.database,
         observer=parts.services.observer,
-        sweep=parts.sweep,
+        sweep=partial(sweep_jobs, parts.services),
         engine=engine,
         loops=_loops(settings, stores, link, parts, clock, role),
         membership=stores.membership,
@@ -345,7 +350,7 @@ def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock:
     """Return the loops of which one in the whole installation is enough."""
     leader_only = stores.membership.leader_only
     return [
-        Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
+        Loop("sweep", SWEEP_INTERVAL_S, leader_only(partial(sweep_jobs, parts.services)), clock),
         Loop(
             "collect",
             _collect_interval_s(settings),
@@ -368,18 +373,16 @@ def _leader_housekeeping_loops(
     settings: Settings, stores: OpenedStores, parts: Parts, clock: Clock
 ) -> list[Loop]:
     leader_only = stores.membership.leader_only
-    prune_records = PruneRecords(
-        stores.retention,
-        clock,
+    periods = RetentionPeriods(
         timedelta(days=settings.failed_retention_days),
         timedelta(days=settings.audit_retention_days),
         timedelta(days=settings.costs_kept_days),
     )
     works: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
         ("prune-orphans", PRUNE_INTERVAL_S, partial(prune_orphans, parts.services)),
-        ("prune", PRUNE_INTERVAL_S, parts.sweep.prune),
-        ("prune-deliveries", PRUNE_INTERVAL_S, parts.prune_deliveries),
-        ("prune-records", PRUNE_INTERVAL_S, prune_records),
+        ("prune", PRUNE_INTERVAL_S, partial(prune_jobs, parts.services)),
+        ("prune-deliveries", PRUNE_INTERVAL_S, partial(prune_deliveries, parts.services)),
+        ("prune-records", PRUNE_INTERVAL_S, partial(prune_records, stores.retention, clock, periods)),
         ("balance", BALANCE_INTERVAL_S, partial(watch_balance, parts.services)),
         ("volumes", VOLUMES_INTERVAL_S, partial(meter_volumes, parts.services)),
     ]
@@ -392,7 +395,7 @@ def _leader_housekeeping_loops(
 
 
 def _housekeeping_loops(plane: Plane, clock: Clock) -> list[Loop]:
-    flush, cleanup = plane.services.key_cache.flush_last_used, plane.manage_caches.cleanup
+    flush, cleanup = plane.services.key_cache.flush_last_used, partial(clear_expired, plane.services)
     return [
         Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, flush, clock, HOUSEKEEPING_DELAY_S),
         Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, cleanup, clock, HOUSEKEEPING_DELAY_S),

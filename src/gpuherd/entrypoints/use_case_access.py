@@ -21,9 +21,6 @@ from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
 from gpuherd.usecases.cloud.observe_cloud import SyncCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.service.prune_records import ManageCaches
-from gpuherd.usecases.service.read_service_health import ReadOverview, ReadServiceHealth
-from gpuherd.usecases.service.run_jobs import ReadJobs, RetryJob
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import compact
 
@@ -43,14 +40,9 @@ class Plane:
 
     services: Services
     sync_cloud: SyncCloud
-    manage_caches: ManageCaches
-    read_jobs: ReadJobs
-    retry_job: RetryJob
     creates: ManageCreates
     account: AccountGuard
     vanishing: VanishingBrake
-    health: ReadServiceHealth
-    overview: ReadOverview
     catalogue: CatalogueCache
     targets: EgressPolicy
     clock: Clock

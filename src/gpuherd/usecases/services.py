@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuherd.domain.cloud.machine import RECLAIM_NOTICE
@@ -69,8 +69,10 @@ if TYPE_CHECKING:
     from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
     from gpuherd.usecases.money.meter_costs import VolumeMeter
     from gpuherd.usecases.money.report_costs import MoneyCaches
+    from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
     from gpuherd.usecases.service.leader_election import Leadership, StoreHistory
     from gpuherd.usecases.service.make_jobs import JobFactory
+    from gpuherd.usecases.service.read_service_health import ServiceHealth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +196,10 @@ class Services:
     # State with rules, shared by use cases.
 
     job_factory: JobFactory
+    sweep_clock: ClockStepDetector
+    # When this process began.
+    begun_at: datetime
+    health_cache: Cache[str, ServiceHealth | None]
     endpoint_cache: EndpointCache
     key_cache: ApiKeyCache
     audit_trail: AuditTrail

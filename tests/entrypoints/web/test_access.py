@@ -265,7 +265,7 @@ async def test_a_defect_is_a_page_that_tells_nothing(
     async def broken(*_: object) -> None:
         raise RuntimeError("canary of a defect")
 
-    monkeypatch.setattr(type(plane.read_jobs), "page", broken)
+    monkeypatch.setattr(plane.services.stores.jobs, "page", broken)
     reply: httpx.Response = await admin.open("/jobs")
     assert reply.status_code == 500
     assert "canary" not in reply.text

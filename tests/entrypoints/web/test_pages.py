@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuherd.domain.api_key import Caller
 from gpuherd.entrypoints.http_auth import PAGE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.entrypoints.web import service_pages
@@ -59,14 +58,14 @@ async def test_a_page_carries_the_position_that_was_read_before_anything_that_it
     admin: Browser, herd: Herd, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await herd.launch(name="before")
-    known, live = await plane.services.stores.events.newest(), plane.overview.live
+    known, live = await plane.services.stores.events.newest(), herd.instances.all_live
 
-    async def live_while_something_happens(caller: Caller) -> Sequence[LiveInstance]:
-        seen = await live(caller)
+    async def live_while_something_happens(owner: str | None = None) -> Sequence[LiveInstance]:
+        seen = await live(owner)
         await herd.launch(name="meanwhile")
         return seen
 
-    monkeypatch.setattr(type(plane.overview), "live", lambda _, caller: live_while_something_happens(caller))
+    monkeypatch.setattr(herd.instances, "all_live", live_while_something_happens)
     reply = await admin.open("/")
     assert f'data-position="{known}"' in reply.text
     assert reply.headers["gpuherd-event-position"] == str(known)

@@ -33,6 +33,7 @@ from gpuherd.usecases.cloud.handle_orphan import (
     list_orphans,
     stop_orphan,
 )
+from gpuherd.usecases.service.prune_records import clear_caches, clear_expired, read_cache_stats
 from gpuherd.usecases.views.instance_view import describe
 from gpuherd.usecases.views.service_view import describe_ledger, describe_orphan, describe_released
 
@@ -178,7 +179,7 @@ async def stats(request: Request) -> Response:
     """Show the size, hits and misses of each cache."""
     # The ids are those of everybody's instances.
     with_ids = caller_of(request).sees_all
-    return json_reply(await plane_of(request).manage_caches.stats(with_ids=with_ids))
+    return json_reply(await read_cache_stats(plane_of(request).services, with_ids=with_ids))
 
 
 @cache_router.post("/clear", openapi_extra=takes(ClearCacheBody, required=False))
@@ -186,11 +187,11 @@ async def clear(request: Request) -> Response:
     """Clear all caches, or the cache `cacheName`."""
     name = validate_body(ClearCacheBody, await read_optional_object(request)).cache_name
     await append_audit_record(request, "cache.clear", name or "all")
-    return json_reply(CachesCleared(cleared=tuple(plane_of(request).manage_caches.clear(name))))
+    return json_reply(CachesCleared(cleared=tuple(clear_caches(plane_of(request).services, name))))
 
 
 @cache_router.post("/cleanup")
 async def cleanup(request: Request) -> Response:
     """Remove expired entries from all caches."""
     await append_audit_record(request, "cache.cleanup", "all")
-    return json_reply(CachesCleaned(removed=await plane_of(request).manage_caches.cleanup()))
+    return json_reply(CachesCleaned(removed=await clear_expired(plane_of(request).services)))

@@ -62,7 +62,8 @@ from gpuherd.usecases.events.stream_events import (
     read_events_since,
 )
 from gpuherd.usecases.instances.read_instance import find_instance, find_job
-from gpuherd.usecases.service.read_service_health import ServiceHealth
+from gpuherd.usecases.service.read_service_health import ServiceHealth, database_answers, read_service_health
+from gpuherd.usecases.service.run_jobs import retry_job
 from gpuherd.usecases.views.service_view import (
     describe_job,
     describe_job_stats,
@@ -100,7 +101,7 @@ async def live() -> Response:
 async def ready(request: Request) -> Response:
     """Readiness: requests can be taken now."""
     plane = plane_of(request)
-    is_ready = await plane.health.database_answers() and plane.is_ready()
+    is_ready = await database_answers(plane.services) and plane.is_ready()
     return json_reply(Readiness(status="ready" if is_ready else "not ready"), status=200 if is_ready else 503)
 
 
@@ -108,7 +109,7 @@ async def ready(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """Show the state of every dependency; with a key also why, in words."""
     plane = plane_of(request)
-    it = await plane.health()
+    it = await read_service_health(plane.services)
     if it is None:
         down = Dependencies(database=DatabaseHealth(status=DOWN))
         return json_reply(Unhealthy(status="unhealthy", dependencies=down), status=503)
@@ -182,13 +183,13 @@ async def list_jobs(request: Request) -> Response:
     query = Query(request)
     wanted = job_query(query, caller_of(request).owner)
     query.done()
-    return json_reply(describe_jobs(await plane_of(request).read_jobs.page(wanted)))
+    return json_reply(describe_jobs(await plane_of(request).services.stores.jobs.page(wanted)))
 
 
 @job_router.get("/stats")
 async def stats(request: Request) -> Response:
     """Count the jobs by status and by type."""
-    counted = await plane_of(request).read_jobs.stats(caller_of(request).owner)
+    counted = await plane_of(request).services.stores.jobs.stats(caller_of(request).owner)
     return json_reply(describe_job_stats(counted))
 
 
@@ -198,7 +199,7 @@ async def retry(job_id: str, request: Request) -> Response:
     plane, caller = plane_of(request), acting_caller(request)
     job = await find_job(plane.services, job_id, caller)
     await append_audit_record(request, "job.retry", job_id, before=job.status.value)
-    return json_reply(describe_job(await plane.retry_job(job_id)), status=202)
+    return json_reply(describe_job(await retry_job(plane.services, job_id)), status=202)
 
 
 @job_router.get("/{job_id}")

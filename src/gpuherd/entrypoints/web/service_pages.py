@@ -50,7 +50,8 @@ from gpuherd.usecases.cloud.handle_orphan import (
 )
 from gpuherd.usecases.instances.read_instance import find_job
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
-from gpuherd.usecases.service.read_service_health import SystemStatus
+from gpuherd.usecases.service.read_service_health import SystemStatus, read_system_status
+from gpuherd.usecases.service.run_jobs import retry_job
 from gpuherd.usecases.views.service_view import describe_orphan, hourly_usd
 
 QUEUE_LAG_MAX_S = 30.0
@@ -322,7 +323,7 @@ async def show(request: Request) -> Response:
 
 
 async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
-    live = await plane.overview.live(caller)
+    live = await plane.services.stores.instances.all_live(caller.owner)
     instances = [it.instance for it in live]
     moving = [it for it in instances if is_moving(it)]
     usable = [it for it in instances if it.usable]
@@ -334,7 +335,9 @@ async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
         usable_total=len(usable),
         moving=[row_of(it) for it in moving[:ROWS_SHOWN]],
         moving_total=len(moving),
-        alerts=alerts_of(instances, await plane.overview.system(caller, live), is_admin=caller.sees_all),
+        alerts=alerts_of(
+            instances, await read_system_status(plane.services, caller, live), is_admin=caller.sees_all
+        ),
     )
 
 
@@ -423,13 +426,13 @@ async def show_jobs(request: Request) -> Response:
     owner = caller_of(request).owner
     wanted = job_query(query, owner)
     query.done()
-    found = await plane.read_jobs.page(wanted)
+    found = await plane.services.stores.jobs.page(wanted)
     return page(
         request,
         "jobs.html",
         jobs=found.jobs,
         total=found.total,
-        stats=(await plane.read_jobs.stats(owner)).by_status,
+        stats=(await plane.services.stores.jobs.stats(owner)).by_status,
         looks=LOOKS_jobs,
         statuses=list(JobStatus),
         kinds=[*RECONCILE_KINDS, CHECK_HEALTH, SEND_WEBHOOK],
@@ -444,7 +447,7 @@ async def retry(request: Request) -> Response:
     plane, job_id = plane_of(request), request.path_params["job_id"]
     job = await find_job(plane.services, job_id, acting_caller(request))
     await append_audit_record(request, "job.retry", job_id, before=job.status.value)
-    await plane.retry_job(job_id)
+    await retry_job(plane.services, job_id)
     return done("/jobs", "retry")
 
 

@@ -9,9 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuherd.entrypoints.http import cloud_routes
 from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.faults import ApiEndpoint
+from gpuherd.usecases.service.prune_records import clear_expired
+from gpuherd.usecases.services import Services
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -183,7 +186,7 @@ async def test_what_breaks_leaves_its_word_free(
     api: httpx.AsyncClient, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(type(plane.manage_caches), "cleanup", None)
+        broken.setattr(cloud_routes, "clear_expired", None)
         assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 500
     assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 200
 
@@ -192,14 +195,13 @@ async def test_while_the_first_is_being_answered_the_second_has_to_wait(
     api: httpx.AsyncClient, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
-    cleanup = type(plane.manage_caches).cleanup
 
-    async def slow(self: Any) -> int:
+    async def slow(services: Services) -> int:
         entered.set()
         await go_on.wait()
-        return await cleanup(self)
+        return await clear_expired(services)
 
-    monkeypatch.setattr(type(plane.manage_caches), "cleanup", slow)
+    monkeypatch.setattr(cloud_routes, "clear_expired", slow)
     first = asyncio.ensure_future(api.post("/api/cache/cleanup", headers=ONE))
     await entered.wait()
     second = await api.post("/api/cache/cleanup", headers=ONE)

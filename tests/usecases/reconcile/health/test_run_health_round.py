@@ -47,7 +47,7 @@ class BesideHerd(Herd):
     def __init__(self, path: Path, world: World, clock: FakeClock) -> None:
         super().__init__(path, world, clock)
         self.apps = HangingApps(clock)
-        self.run_job.handlers[CHECK_HEALTH].check_health.prober = self.apps  # type: ignore[attr-defined]
+        self.rewire(prober=self.apps)
         self.rounds: dict[str, asyncio.Task[Done | Snooze]] = {}
 
     async def run_queued(self, it: QueuedJob) -> None:
