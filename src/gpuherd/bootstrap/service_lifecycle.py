@@ -14,8 +14,7 @@ from starlette.types import ASGIApp
 from gpuherd.adapters.egress.dns import SystemResolver
 from gpuherd.adapters.egress.guarded_client import SsrfSafeClient, strict_tls
 from gpuherd.adapters.egress.machine_probes import EgressActivityProbe, EgressProber
-from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
-from gpuherd.adapters.egress.smtp_client import SmtpMailer
+from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier, SmtpMailer
 from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
 from gpuherd.adapters.prometheus_metrics import PrometheusMeter, PrometheusPage
 from gpuherd.adapters.sealer import AesGcmSealer
@@ -260,7 +259,6 @@ async def build_service(
             parts.services.log_streams.close,
             probe_egress.close,
             webhook_egress.close,
-            *([mailer.close] if mailer else []),
             link.close,
             *stores.closers,
             traces.close,

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier
-from gpuherd.adapters.egress.smtp_client import SmtpMailer
+from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier, SmtpMailer
 from gpuherd.adapters.sql.service_tables import delivery as delivery_table
 from gpuherd.domain.api_key import SYSTEM_CALLER
 from gpuherd.domain.backoff import DELAYS_S
@@ -201,7 +200,6 @@ async def test_a_mail_whose_answer_is_lost_comes_again_with_the_same_message_id(
         await rent(herd)
         server.replies.clear()
         await herd.run_jobs_for(timedelta(hours=1))
-        await mailer.close()
     (one,) = await deliveries(herd)
     assert (one.state, one.log[0].outcome, one.log[-1].outcome) == (DeliveryState.DELIVERED, "unknown", "ok")
     assert len(server.mails) == one.tries > 1

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import socket
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP as SMTP_LINES
 from typing import Any
 
+from aiosmtplib import (
+    SMTP,
+    SMTPAuthenticationError,
+    SMTPDataError,
+    SMTPException,
+    SMTPRecipientRefused,
+    SMTPResponseException,
+    SMTPSenderRefused,
+)
+
 from gpuherd import __version__
-from gpuherd.adapters.egress.smtp_client import SmtpMailer
 from gpuherd.adapters.egress.webhook_sender import (
     REPLY_MAX_BYTES,
     judge,
@@ -17,6 +35,7 @@ from gpuherd.adapters.egress.webhook_sender import (
 )
 from gpuherd.domain.egress_policy import BlockedTarget
 from gpuherd.domain.webhooks.people_message import (
+    MailText,
     Notice,
     discord_message,
     mail_text,
@@ -26,6 +45,8 @@ from gpuherd.domain.webhooks.people_message import (
 )
 from gpuherd.domain.webhooks.webhook_endpoint import (
     EndpointKind,
+    MailSecurity,
+    SmtpServer,
     WebhookEndpoint,
     mail_address,
     split_ntfy_topic,
@@ -100,3 +121,160 @@ def _chat_message(endpoint: WebhookEndpoint, notice: Notice) -> tuple[str, dict[
             return server, ntfy_message(notice, topic)
         case _:
             raise ValueError(f"an endpoint of the kind {endpoint.kind} is no place where people read")
+
+
+# As a whole; some servers let strangers wait before they greet them.
+MAIL_TIMEOUT_S = 30.0
+MAILS_AT_ONCE = 2
+# RFC 3463: this mailbox does not exist, has moved, or is switched off.
+_MAILBOX_GONE = re.compile(r"5\.(?:1\.(?:1|2|3|6|10)|2\.1)\b")
+_TOO_BUSY = 421
+
+
+@dataclass(frozen=True)
+class _MailAnswer:
+    """How an exchange ended, in our words."""
+
+    category: str
+    detail: str
+    code: int | None = None
+
+
+class SmtpMailer:
+    """Hands mail in at the operator's mail server, one mail a connection.
+
+    The operator chooses the server, which may be inside; only the address comes from an endpoint.
+    """
+
+    def __init__(
+        self,
+        server: SmtpServer,
+        sender: str,
+        tls: ssl.SSLContext,
+        clock: Clock,
+        timeout_s: float = MAIL_TIMEOUT_S,
+    ):
+        self._server = server
+        self._sender = sender
+        self._tls = tls
+        self._clock = clock
+        self._timeout_s = timeout_s
+        # A lookup of the server's name cannot be cancelled, and holds one of the loop's few threads.
+        self._turns = asyncio.Semaphore(MAILS_AT_ONCE)
+
+    async def send(
+        self, address: str, event_id: str, text: MailText, at: datetime, event_type: str
+    ) -> DeliveryResult:
+        """Try once to hand a mail in. Each answer of the server and each failure is a result."""
+        message = _message(self._sender, address, event_id, text, at, event_type)
+        async with self._turns:
+            started = self._clock.monotonic()
+            answer = await self._hand_in(address, bytes(message))
+            elapsed_s = self._clock.monotonic() - started
+        accepted = answer.category == "ok"
+        return DeliveryResult(accepted, answer.code, answer.category, answer.detail, None, elapsed_s)
+
+    async def _hand_in(self, address: str, message: bytes) -> _MailAnswer:
+        smtp: SMTP | None = None
+        # From here on the server may have taken the mail, even if its answer is lost.
+        is_handed_over = False
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                smtp = await self._connect()
+                await smtp.mail(self._sender)
+                await smtp.rcpt(address)
+                is_handed_over = True
+                code, _ = await smtp.data(message)
+            return _MailAnswer("ok", "the mail server took it", code)
+        except SMTPResponseException as error:
+            return _refusal(error)
+        except (OSError, SMTPException, ValueError) as error:
+            if is_handed_over:
+                lost = "the answer of the mail server was lost; it may have taken the mail"
+                return _MailAnswer("unknown", lost)
+            return _failure(error)
+        finally:
+            if smtp is not None:
+                await _leave(smtp)
+
+    async def _connect(self) -> SMTP:
+        its = self._server
+        smtp = SMTP(
+            hostname=its.host,
+            port=its.port,
+            # Not the name of this machine.
+            local_hostname=self._sender.rpartition("@")[2],
+            timeout=None,
+            use_tls=its.security is MailSecurity.TLS,
+            start_tls=its.security is MailSecurity.STARTTLS,
+            tls_context=None if its.security is MailSecurity.PLAIN else self._tls,
+            username=None if its.password is None else its.user,
+            password=None if its.password is None else its.password.reveal(),
+        )
+        await smtp.connect()
+        return smtp
+
+
+async def _leave(smtp: SMTP) -> None:
+    """Say goodbye. The fate of the mail is settled, so no failure matters."""
+    with suppress(OSError, SMTPException):
+        async with asyncio.timeout(1.0):
+            await smtp.quit()
+    smtp.close()
+
+
+def _failure(error: Exception) -> _MailAnswer:
+    """Return what an exchange without an answer means. The error's own text may quote the conversation."""
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLError):
+        return _MailAnswer(FailureCategory.TLS.value, "the TLS handshake with the mail server failed")
+    if isinstance(error, TimeoutError):
+        return _MailAnswer(FailureCategory.TIMEOUT.value, "the mail server took too long")
+    if isinstance(cause, socket.gaierror):
+        return _MailAnswer(FailureCategory.DNS.value, "the name of the mail server could not be resolved")
+    if isinstance(cause, ConnectionRefusedError):
+        return _MailAnswer(FailureCategory.REFUSED.value, "the mail server refused the connection")
+    if isinstance(error, SMTPException) and not isinstance(error, OSError):
+        return _MailAnswer(
+            FailureCategory.TLS.value, "the mail server offers no STARTTLS, or no way to log in"
+        )
+    return _MailAnswer(FailureCategory.RESET.value, "the connection to the mail server broke")
+
+
+def _refusal(error: SMTPResponseException) -> _MailAnswer:
+    code = error.code
+    if code == _TOO_BUSY:
+        return _MailAnswer("throttled", f"the mail server answered {code}", code)
+    if not 400 <= code <= 599:
+        return _MailAnswer(FailureCategory.PROTOCOL.value, "the mail server gave an answer that is not SMTP")
+    category = f"smtp_{code // 100}xx"
+    match error:
+        case SMTPAuthenticationError():
+            return _MailAnswer(category, "the mail server refused the user or the password", code)
+        case SMTPSenderRefused():
+            return _MailAnswer(category, f"the mail server answered {code} to the sender's address", code)
+        case SMTPRecipientRefused() if code >= 500 and _MAILBOX_GONE.match(error.message):
+            return _MailAnswer("gone", f"the mail server answered {code}: there is no such mailbox", code)
+        case SMTPRecipientRefused():
+            return _MailAnswer(category, f"the mail server answered {code} to the address", code)
+        case SMTPDataError() if code >= 500:
+            return _MailAnswer("rejected", f"the mail server answered {code} to this mail", code)
+        case _:
+            return _MailAnswer(category, f"the mail server answered {code}", code)
+
+
+def _message(
+    sender: str, address: str, event_id: str, text: MailText, at: datetime, event_type: str
+) -> EmailMessage:
+    """Return the mail: the same bytes at every try, so that a repeat can be told by its Message-ID."""
+    message = EmailMessage(SMTP_LINES)
+    message["From"] = Address("gpuherd", addr_spec=sender)
+    message["To"] = Address(addr_spec=address)
+    message["Subject"] = text.subject
+    message["Date"] = at
+    message["Message-ID"] = f"<{event_id}@{sender.rpartition('@')[2]}>"
+    # No holiday notices in answer.
+    message["Auto-Submitted"] = "auto-generated"
+    message["X-Gpuherd-Event"] = event_type
+    message.set_content(text.body, cte="quoted-printable")
+    return message
