@@ -162,8 +162,9 @@ async def test_deliveries_to_people(
     for kind, url in PEOPLE:
         made = await http.post("/api/webhooks/endpoints", json={"kind": kind, "url": url}, headers=MINE)
         await http.post("/api/webhooks/test", json={"endpointId": made.json()["id"]}, headers=MINE)
-    hostile = "<!channel> @everyone [x](https://evil.example/)"
+    hostile = "<!channel> @everyone [x](https:evil.example)"
     made = await http.post("/api/instances", json={**GOOD, "name": hostile, "lease": LEASE}, headers=MINE)
+    assert made.status_code == 201
     await herd.run_for(timedelta(minutes=20))
     rent_outside_gpuherd(herd.world, "somebody-elses")
     await look_for(herd, 10 * MINUTE)
