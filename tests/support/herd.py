@@ -55,16 +55,18 @@ from gpuherd.domain.instance.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.job import Job, JobStatus, Priority
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret, KeyRing, WebhookEndpoint
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.cloud_port import Cloud
 from gpuherd.ports.egress_port import EgressFailure
+from gpuherd.ports.instance_port import LeasedInstance
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, NullMeter, NullTracer, Tracer
 from gpuherd.ports.webhook_port import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limiter import RateLimiter
 from gpuherd.simulator.world import World
-from gpuherd.usecases.access.manage_keys import IssuedKey
+from gpuherd.usecases.access.manage_keys import ApiKeyCache, IssuedKey
 from gpuherd.usecases.access.manage_secrets import (
     Environments,
     put_secret,
@@ -123,7 +125,11 @@ from gpuherd.usecases.money.judge_budgets import judge_budgets
 from gpuherd.usecases.money.manage_budgets import add_budget, change_budget
 from gpuherd.usecases.money.meter_costs import meter_volumes, meter_volumes_now
 from gpuherd.usecases.money.report_costs import list_leftovers, read_balance, report_costs
-from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.reconcile.reconcile_context import InstancePass
+from gpuherd.usecases.reconcile.reconcile_instance import reconcile_instance
+from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX, rent_machine
+from gpuherd.usecases.reconcile.verify_machine import ownership_before_removal, ownership_before_stop
+from gpuherd.usecases.reconcile.watch_idleness import watch_idleness
 from gpuherd.usecases.service.leader_election import StoreHistory
 from gpuherd.usecases.service.read_service_health import read_service_health
 from gpuherd.usecases.service.run_jobs import sweep_jobs
@@ -377,12 +383,10 @@ class Herd:
             services.catalogue,
             services.observer,
         )
-        self.advance, self.run_job, self.sweep = (
-            parts.advance,
-            parts.run_job,
-            partial(sweep_jobs, parts.services),
-        )
-        self.watch_clock, self.watch_use = parts.advance.watch_clock, parts.watch_use
+        self.reconcile = partial(reconcile_instance, services)
+        self.run_job, self.sweep = parts.run_job, partial(sweep_jobs, services)
+        self.watch_clock = services.clock_adjustments.watch
+        self.watch_use = partial(watch_idleness, services)
         self.capacity_line, self.watch_capacity = services.capacity_line, services.watch_capacity
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
         self.observations, self.instance_leases = stores.observations, stores.instance_leases
@@ -459,9 +463,8 @@ class Herd:
             parts.services.job_factory.delivery_job,
             parts.services.job_factory.reconcile_job,
         )
-        self.rent = parts.advance.apply_step.rent
-        own = parts.advance.apply_step.own_machine
-        self.ownership_before_stop, self.ownership_before_removal = own.before_stop, own.before_removal
+        self.ownership_before_stop = partial(ownership_before_stop, parts.services)
+        self.ownership_before_removal = partial(ownership_before_removal, parts.services)
         self._parts = parts
 
     def _name_rounds(self, parts: Parts) -> None:
@@ -543,18 +546,25 @@ class Herd:
     async def replace(self, id_or_name: str, **asked: Any) -> AcceptedGoal:
         return await replace_instance(self.services, GoalRequest(id_or_name, **asked))
 
-    def rent_through(self, **parts: Any) -> None:
-        """Let machines be rented through other parts."""
-        for name, part in parts.items():
-            object.__setattr__(self._parts.advance.apply_step.rent, name, part)
+    async def rent(self, leased: LeasedInstance) -> None:
+        """Rent in a pass that has read this."""
+        instance, now = leased.instance, self.clock.now()
+        job = Job("job", "create_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, now, instance.id)
+        await rent_machine(InstancePass(self._parts.services, job, leased))
+
+    def rent_without_nonce(self) -> None:
+        """Make tags as if a replica of another version were alive."""
+        other = SimpleNamespace(version="another")
+        object.__setattr__(self._parts.services, "live_replicas", lambda: (other,))
 
     def rent_with_key(self, key: Secret) -> None:
         """Let the process that rents have another key than the one that sealed the variables."""
-        self.rent_through(environments=Environments(AesGcmSealer([key]), self.stores.secrets))
+        environments = Environments(AesGcmSealer([key]), self.stores.secrets)
+        object.__setattr__(self._parts.services, "environments", environments)
 
-    def request_through(self, leases: Any) -> None:
-        """Let stop and delete calls be written down through another port."""
-        object.__setattr__(self._parts.advance.apply_step.request, "instance_leases", leases)
+    def save_through(self, leases: Any) -> None:
+        """Let passes be written down through another port."""
+        object.__setattr__(self._parts.services.stores, "instance_leases", leases)
 
     async def audit_page(self, *question: Any, **filters: Any) -> Any:
         """Return a page of the audit log. The memory store of the chaos proof has none."""
@@ -562,8 +572,9 @@ class Herd:
 
     def limit_heirs(self, limits: Limits | None) -> None:
         """Let replacements be judged by these limits, or by those of their keys again."""
-        succession, cache = self._parts.advance.succession, self.plane.services.key_cache
-        object.__setattr__(succession, "limits_of", cache.limits_of if limits is None else lambda _: limits)
+        cache = self._parts.services.key_cache
+        limits_of = partial(ApiKeyCache.limits_of, cache) if limits is None else lambda _: limits
+        object.__setattr__(cache, "limits_of", limits_of)
 
     def tell_endpoints(self, *endpoints: WebhookEndpoint) -> None:
         """Let events go to these endpoints only."""
@@ -575,8 +586,7 @@ class Herd:
 
     def forget_heartbeats(self) -> None:
         """Be as a process that has just started: what was said before was not heard."""
-        look = replace(self.watch_use.look, up_since=self.clock.now())
-        self.watch_use = replace(self.watch_use, look=look)
+        self._parts.services.use_clock.up_since = self.clock.now()
 
     @property
     def auto_delete(self) -> bool:

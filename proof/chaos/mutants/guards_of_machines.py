@@ -78,7 +78,8 @@ ledger._kept = await ledger.candidates()
     guard(
         "each create call has a random part in its tag",
         part(
-            "Tag(self.installation, instance.key, n, self.nonce())", "Tag(self.installation, instance.key, n)"
+            "Tag(services.stores.installation, instance.key, n, _nonce(services))",
+            "Tag(services.stores.installation, instance.key, n)",
         ),
         f"{SHARED_INSTALLATION}::test_the_two_copies_make_different_tags_for_the_same_attempt",
     ),
@@ -105,7 +106,7 @@ ledger._kept = await ledger.candidates()
     ),
     guard(
         "a late machine is taken by its own instance",
-        part("self._late_machine(leased)", "None"),
+        part("_late_machine(this_pass)", "None"),
         f"{LATE_MACHINES}::test_it_is_taken_instead_of_being_collected",
     ),
     guard(
@@ -144,8 +145,8 @@ ledger._kept = await ledger.candidates()
     guard(
         "after a step of the clock the cloud's stamps tell who got an id later",
         part(
-            "is_later or not _was_seen_before_ours(listed, leased)",
-            "not _was_seen_before_ours(listed, leased)",
+            "is_later or not _was_seen_before_ours(listed, locked)",
+            "not _was_seen_before_ours(listed, locked)",
         ),
         "tests/proof/chaos/test_schedules.py::test_a_seed_that_was_broken_once_holds",
     ),
@@ -161,7 +162,7 @@ ledger._kept = await ledger.candidates()
     ),
     guard(
         "a delete is repeated on our own machine only",
-        part("await self.own_machine.before_removal(leased)", "Ownership.OURS"),
+        part("await ownership_before_removal(services, this_pass.locked)", "Ownership.OURS"),
         f"{REUSED_CLOUD_IDS}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",
     ),
     guard(
@@ -196,12 +197,12 @@ ledger._kept = await ledger.candidates()
     ),
     guard(
         "a start that is refused does not put aside a goal that came meanwhile",
-        before("leased = await self.instance_leases.refresh(leased)"),
+        before("await this_pass.reread()"),
         "tests/usecases/instances/test_change_goal.py::test_a_delete_during_a_start_that_is_refused_wins",
     ),
     guard(
         "an instance that has had its machine takes no other one with it",
-        part("leased.instance.last_cloud_id", "leased.instance.cloud_id"),
+        part("locked.instance.last_cloud_id", "locked.instance.cloud_id"),
         f"{REUSED_CLOUD_IDS}::test_an_instance_that_has_had_a_machine_does_not_take_another_of_its_tag_away_with_it",
     ),
     guard(
@@ -211,7 +212,7 @@ ledger._kept = await ledger.candidates()
     ),
     guard(
         "a stop under an id that may be another's is preceded by a question",
-        part("await self.own_machine.before_stop(leased)", "Ownership.OURS"),
+        part("await ownership_before_stop(services, this_pass.locked)", "Ownership.OURS"),
         f"{REUSED_CLOUD_IDS}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",
     ),
     guard(
@@ -222,8 +223,8 @@ ledger._kept = await ledger.candidates()
     guard(
         "a vanished instance does not come back with another machine of its id",
         part(
-            "_was_seen_before_ours(listed, leased) or is_later or was_machine_proven_gone(it)",
-            "_was_seen_before_ours(listed, leased) or is_later",
+            "_was_seen_before_ours(listed, locked) or is_later or was_machine_proven_gone(instance)",
+            "_was_seen_before_ours(listed, locked) or is_later",
         ),
         f"{REUSED_CLOUD_IDS}::test_an_instance_whose_machine_vanished_does_not_come_back_with_one_that_seems_older",
     ),
@@ -257,7 +258,10 @@ if records.bound is not None:
     ),
     guard(
         "the alarm stops creates",
-        part("self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)", "self.flags.get(CREATES_BLOCKED)"),
+        part(
+            "services.stores.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)",
+            "services.stores.flags.get(CREATES_BLOCKED)",
+        ),
         f"{SHARED_INSTALLATION}::test_the_machine_of_an_instance_that_we_never_had_is_a_sign_too",
     ),
     guard(
@@ -270,7 +274,7 @@ if records.bound is not None:
     ),
     guard(
         "under the alarm nothing is given back by itself",
-        part("not wanted", "False"),
+        part("not is_wanted", "False"),
         f"{SHARED_INSTALLATION}::test_under_the_alarm_a_failed_instance_keeps_its_machine_and_a_deleted_one_does_not",
     ),
     # Ends
@@ -286,14 +290,14 @@ if records.bound is not None:
     ),
     guard(
         "a clock that is set ahead ends no lease",
-        instead("moved = it.lease_term"),
+        instead("moved = term"),
         f"{ENDINGS}::test_a_clock_that_is_set_ahead_ends_no_lease",
     ),
     guard(
         "a clock that is set back takes no more of a lease than it has moved",
         part(
-            "min(move.by, move.total - self.lease_clock_steps.total())",
-            "move.total - self.lease_clock_steps.total()",
+            "min(move.by, move.total - self._lease_steps.total())",
+            "move.total - self._lease_steps.total()",
         ),
         f"{ENDINGS}::test_a_clock_that_is_set_further_back_takes_no_more_of_a_lease_than_it_has_moved",
     ),
@@ -400,12 +404,12 @@ if records.bound is not None:
     ),
     guard(
         "a clock that is set ahead is no silence",
-        part("self._moved(it.used_at)", "it.used_at"),
+        part("self._moved(instance.used_at)", "instance.used_at"),
         f"{ENDINGS_ON_THE_WAY}::test_a_clock_that_is_set_ahead_is_no_silence",
     ),
     guard(
         "a clock that is set ahead deletes nothing that is stopped",
-        part("self._moved(it.stopped_at)", "it.stopped_at"),
+        part("self._moved(instance.stopped_at)", "instance.stopped_at"),
         f"{ENDINGS_ON_THE_WAY}::test_a_clock_that_is_set_ahead_deletes_nothing_that_is_stopped",
     ),
     guard(
@@ -430,7 +434,7 @@ if records.bound is not None:
     ),
     guard(
         "a stop that was only written down goes out after a kill",
-        instead("return it"),
+        instead("return instance"),
         f"{ENDINGS_ON_THE_WAY}::test_a_stop_or_removal_that_was_only_written_down_goes_out_after_the_restart",
     ),
     guard(

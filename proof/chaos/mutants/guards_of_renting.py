@@ -34,15 +34,14 @@ RENTING = (
         "intent before the call",
         instead(
             """
-before = leased
-saved: list[Any] = []
-class Later:
-    async def save(self, leased: LeasedInstance, change: Any) -> LeasedInstance:
-        saved.append(change)
-        return leased
-lazy = replace(self, instance_leases=Later())
-_, attempt, plan = await lazy._record_intent(leased, best, template, ranking)
-return await self._call(before, attempt, best, template, envs, decided_s, plan)
+services = this_pass.services
+class Unsaved:
+    async def save(self, locked: LeasedInstance, change: object) -> LeasedInstance:
+        return locked
+this_pass.services = replace(services, stores=replace(services.stores, instance_leases=Unsaved()))
+attempt, plan = await _record_intent(this_pass, order)
+this_pass.services = services
+return await _make_call(this_pass, order, attempt, plan)
 """,
             n=2,
         ),
@@ -103,8 +102,8 @@ return await self._call(before, attempt, best, template, envs, decided_s, plan)
     guard(
         "exact tag",
         part(
-            "machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT",
-            "it.machine.phase is not Phase.ABSENT",
+            "machine_tag(seen.machine) == attempt.tag and seen.machine.phase is not Phase.ABSENT",
+            "seen.machine.phase is not Phase.ABSENT",
         ),
         f"{UNKNOWN_OUTCOMES}::test_the_machine_of_an_earlier_call_is_taken_for_what_it_is_and_not_for_that_of_a_later_one",
     ),
@@ -162,7 +161,7 @@ return await self._call(before, attempt, best, template, envs, decided_s, plan)
     ),
     guard(
         "a clock that is set ahead ends no wait for capacity",
-        instead("return it.created_at + timedelta(seconds=seconds)"),
+        instead("return created_at + timedelta(seconds=seconds)"),
         f"{WAIT_FOR_CAPACITY}::test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does",
     ),
     guard(
@@ -177,7 +176,7 @@ return await self._call(before, attempt, best, template, envs, decided_s, plan)
     ),
     guard(
         "a wait does not write for ever",
-        instead("told = (*plan, new_event)"),
+        instead("new_events = (*plan, new_event)"),
         f"{WAIT_FOR_CAPACITY}::test_f40_the_same_refusal_is_told_once_an_hour",
     ),
     guard(
@@ -282,7 +281,7 @@ if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:
     ),
     guard(
         "a clock that is set ahead ends no wait of a start",
-        instead("return start_waits_until(it) - self.clock.now()"),
+        instead("return start_waits_until(instance) - services.clock.now()"),
         f"{START_WAIT}::test_a_clock_that_is_set_ahead_does_not_end_the_wait",
     ),
     # Created once

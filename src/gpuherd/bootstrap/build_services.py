@@ -10,12 +10,9 @@ from typing import Any
 
 from gpuherd.adapters.traced_leases import TracedLeases
 from gpuherd.bootstrap.build_use_cases import (
-    build_advance,
     build_alarm,
-    build_health_round,
     build_metric_sources,
     build_observer,
-    build_watch_use,
 )
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.domain.job import Done, Snooze
@@ -42,9 +39,11 @@ from gpuherd.usecases.instances.read_log import LogStreams
 from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
 from gpuherd.usecases.money.meter_costs import VolumeMeter
 from gpuherd.usecases.money.report_costs import MoneyCaches
-from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
-from gpuherd.usecases.reconcile.reconcile_instance import AdvanceInstance
-from gpuherd.usecases.reconcile.watch_idleness import WatchUse
+from gpuherd.usecases.reconcile.check_health import run_health_round
+from gpuherd.usecases.reconcile.clock_steps import ClockAdjustments, ClockStepDetector
+from gpuherd.usecases.reconcile.command_machine import RepeatedRequests
+from gpuherd.usecases.reconcile.reconcile_instance import reconcile_instance
+from gpuherd.usecases.reconcile.watch_idleness import UseClock
 from gpuherd.usecases.service.make_jobs import (
     CHECK_HEALTH,
     RECONCILE_KINDS,
@@ -88,6 +87,7 @@ def build_services(outside: Outside, rules: Rules) -> Services:
     stores.history.subscribe(comprehensive_cache.forget)
     event_feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(event_feed.forget)
+    clock_adjustments = ClockAdjustments(clock)
     return Services(
         stores=stores,
         rules=rules,
@@ -151,6 +151,9 @@ def build_services(outside: Outside, rules: Rules) -> Services:
         browsed_catalogue=browsed_catalogue,
         observer=build_observer(outside, rules, job_factory, account, vanishing, catalogue),
         alarm=build_alarm(outside, rules),
+        clock_adjustments=clock_adjustments,
+        repeated_requests=RepeatedRequests(clock_adjustments.started_at),
+        use_clock=UseClock(clock, clock_adjustments.started_at),
     )
 
 
@@ -159,9 +162,7 @@ class Parts:
     """Everything that runs in the background, and the plane: what the outside may use."""
 
     services: Services
-    advance: AdvanceInstance
     run_job: Callable[[str], Coroutine[Any, Any, Done | Snooze]]
-    watch_use: WatchUse
     plane: Plane
 
 
@@ -170,10 +171,9 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
     if outside.tracer.is_on:
         outside = _traced(outside)
     services = build_services(outside, rules)
-    advance = build_advance(services)
     handlers: dict[str, Handler] = {
-        **dict.fromkeys(RECONCILE_KINDS, advance),
-        CHECK_HEALTH: build_health_round(services, advance.apply_step),
+        **dict.fromkeys(RECONCILE_KINDS, partial(reconcile_instance, services)),
+        CHECK_HEALTH: partial(run_health_round, services),
         SEND_WEBHOOK: partial(deliver_webhook, services),
     }
     if services.tracer.is_on:
@@ -181,9 +181,7 @@ def assemble(outside: Outside, rules: Rules) -> Parts:
             handlers[kind] = partial(run_traced, handlers[kind], services.tracer)
     return Parts(
         services=services,
-        advance=advance,
         run_job=partial(run_job, services, handlers),
-        watch_use=build_watch_use(services, advance.up_since),
         plane=_plane(outside, services),
     )
 

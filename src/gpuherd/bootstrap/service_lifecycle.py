@@ -54,6 +54,7 @@ from gpuherd.usecases.money.judge_budgets import judge_budgets
 from gpuherd.usecases.money.meter_costs import meter_volumes
 from gpuherd.usecases.money.report_costs import reprice_disks
 from gpuherd.usecases.reconcile.rent_machine import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.reconcile.watch_idleness import watch_idleness
 from gpuherd.usecases.service.job_passes import JobPasses
 from gpuherd.usecases.service.leader_election import ALL, API
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
@@ -312,7 +313,7 @@ def _loops(
     return [
         *membership.loops,
         Loop("history", HISTORY_RELOAD_INTERVAL_S, stores.history.reload, clock),
-        Loop("clock-steps", CLOCK_STEP_INTERVAL_S, parts.advance.watch_clock, clock),
+        Loop("clock-steps", CLOCK_STEP_INTERVAL_S, parts.services.clock_adjustments.watch, clock),
         # A follower learns what the leader's lists have shown.
         Loop("observe", settings.fast_poll_interval_s, parts.services.observer.tick, clock),
         *_refresh_loops(stores, parts, clock),
@@ -355,7 +356,7 @@ def _leader_loops(settings: Settings, stores: OpenedStores, parts: Parts, clock:
             leader_only(partial(collect_orphans, parts.services)),
             clock,
         ),
-        Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
+        Loop("use", USE_INTERVAL_S, leader_only(partial(watch_idleness, parts.services)), clock),
         Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.services.watch_capacity), clock),
         Loop(
             "review-budgets",

@@ -69,7 +69,9 @@ if TYPE_CHECKING:
     from gpuherd.usecases.money.judge_budgets import BudgetCache, BudgetClock
     from gpuherd.usecases.money.meter_costs import VolumeMeter
     from gpuherd.usecases.money.report_costs import MoneyCaches
-    from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
+    from gpuherd.usecases.reconcile.clock_steps import ClockAdjustments, ClockStepDetector
+    from gpuherd.usecases.reconcile.command_machine import RepeatedRequests
+    from gpuherd.usecases.reconcile.watch_idleness import UseClock
     from gpuherd.usecases.service.leader_election import Leadership, StoreHistory
     from gpuherd.usecases.service.make_jobs import JobFactory
     from gpuherd.usecases.service.read_service_health import ServiceHealth
@@ -231,3 +233,6 @@ class Services:
     instance_cache: InstanceCache
     comprehensive_cache: ComprehensiveCache
     log_streams: LogStreams
+    clock_adjustments: ClockAdjustments
+    repeated_requests: RepeatedRequests
+    use_clock: UseClock

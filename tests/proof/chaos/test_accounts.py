@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
-from gpuherd.usecases.reconcile import adopt_machine, reconcile_instance
-from gpuherd.usecases.reconcile.adopt_machine import BindFoundMachine
+from gpuherd.usecases.reconcile import adopt_machine, verify_machine
 from proof.chaos.cloud.account_swap import SwapKind
 from proof.chaos.report import run_seed, run_seeds
 from proof.chaos.schedules import draw_schedule
@@ -56,8 +55,7 @@ def test_a_missing_brake_on_vanishing_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_takes_the_next_machine_of_an_id_for_its_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reconcile_instance, adopt_machine):
-        monkeypatch.setattr(module, "is_machine_of_other_call", lambda *_: False)
+    monkeypatch.setattr(verify_machine, "is_machine_of_other_call", lambda *_: False)
     reusing = [seed for seed in range(SEEDS) if draw_schedule(seed, "late").id_reuse.probability > 0]
     assert any(rules_broken(reusing, "late"))
 
@@ -69,5 +67,5 @@ def test_a_late_machine_that_nobody_takes_is_noticed(monkeypatch: pytest.MonkeyP
         if "late_machine_wanted" in draw_schedule(seed, "late").fault_plan.active_faults
     ]
     assert run_seeds(wanted, "late").coverage["late machine of a given-up call taken"] > 0
-    monkeypatch.setattr(BindFoundMachine, "_late_machine", lambda *_: None)
+    monkeypatch.setattr(adopt_machine, "_late_machine", lambda *_: None)
     assert not run_seeds(wanted, "late").coverage["late machine of a given-up call taken"]

@@ -12,13 +12,10 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance import idleness, scheduled_end
 from gpuherd.domain.money.budget import AtLimit
 from gpuherd.usecases.instances import change_lease
-from gpuherd.usecases.reconcile import watch_idleness
-from gpuherd.usecases.reconcile import watch_idleness as look
+from gpuherd.usecases.reconcile import reconcile_instance, watch_idleness
 from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
-from gpuherd.usecases.reconcile.reconcile_context import RequeueAfter
-from gpuherd.usecases.reconcile.reconcile_instance import AdvanceInstance
-from gpuherd.usecases.reconcile.record_status import ApplyStep
-from gpuherd.usecases.reconcile.watch_idleness import IdleBrake
+from gpuherd.usecases.reconcile.command_machine import RepeatedRequests
+from gpuherd.usecases.reconcile.reconcile_context import Pause
 from proof.chaos.report import Report, run_seed, run_seeds
 from proof.chaos.schedules import Schedule, draw_schedule
 from tests.support.memory.jobs import jobs as memory_jobs
@@ -83,14 +80,14 @@ def do_not_listen(patch: Patch) -> None:
 
 
 def believe_what_was_written_down(patch: Patch) -> None:
-    patch.setattr(AdvanceInstance, "_without_lost_request", lambda _self, it: it)
+    patch.setattr(RepeatedRequests, "without_lost_request", lambda _self, it: it)
 
 
 def never_ask_for_a_stop(patch: Patch) -> None:
-    async def wait(_self: Any, leased: Any) -> Any:
-        return leased, RequeueAfter(timedelta(seconds=30))
+    async def wait(_: Any) -> Pause:
+        return Pause(timedelta(seconds=30))
 
-    patch.setattr(ApplyStep, "_stop", wait)
+    patch.setattr(reconcile_instance, "request_stop", wait)
 
 
 def overlook_what_is_missing(patch: Patch) -> None:
@@ -101,14 +98,14 @@ def overlook_what_is_missing(patch: Patch) -> None:
         found = real(samples, rule, gpu_num, now)
         return idleness.MachineUse(rule.window, found.busy_at) if found.quiet_for else found
 
-    patch.setattr(look, "use_of", use_of)
+    patch.setattr(watch_idleness, "use_of", use_of)
 
 
 def without_the_brake(patch: Patch) -> None:
-    async def may_end(_: IdleBrake, looks: watch_idleness.Looks) -> frozenset[str]:
+    async def may_end(_: Any, looks: watch_idleness.Looks) -> frozenset[str]:
         return frozenset(it.id for it, _ in looks.over)
 
-    patch.setattr(IdleBrake, "may_end", may_end)
+    patch.setattr(watch_idleness, "_may_end", may_end)
 
 
 def forget_those_that_ended(patch: Patch) -> None:
@@ -129,7 +126,7 @@ def accept_everything(patch: Patch) -> None:
 
 
 def end_nothing(patch: Patch) -> None:
-    patch.setattr("gpuherd.usecases.reconcile.reconcile_instance.budget_end", lambda *_: None)
+    patch.setattr(reconcile_instance, "budget_end", lambda *_: None)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.instance.replacement import HeirState, lineage_of
-from gpuherd.usecases.reconcile.hand_over_to_replacement import FollowSuccession
+from gpuherd.usecases.reconcile import hand_over_to_replacement
 from proof.chaos.report import run_seed, run_seeds
 
 SEEDS = 20
@@ -29,7 +29,7 @@ async def _always(*_: Any) -> bool:
 
 
 def third_machine(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FollowSuccession, "_is_alone", _always)
+    patch.setattr(hand_over_to_replacement, "_is_alone", _always)
 
 
 def retire_early(patch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def retire_early(patch: pytest.MonkeyPatch) -> None:
         known = lineage_of(*both)
         return replace(known, heir=HeirState.USABLE) if known.heir is HeirState.COMING else known
 
-    patch.setattr("gpuherd.usecases.reconcile.hand_over_to_replacement.lineage_of", early)
+    patch.setattr(hand_over_to_replacement, "lineage_of", early)
 
 
 # Storms with three of one lineage are rare: the search begins where one is known.

@@ -19,9 +19,8 @@ from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.usecases.cloud import observe_cloud
 from gpuherd.usecases.events.deliver_webhook import deliver_webhook
 from gpuherd.usecases.events.record_event import EventRecorder
-from gpuherd.usecases.reconcile import adopt_machine
-from gpuherd.usecases.reconcile.adopt_machine import ResolveAttempt
-from gpuherd.usecases.reconcile.rent_machine import RentMachine
+from gpuherd.usecases.reconcile import adopt_machine, rent_machine
+from gpuherd.usecases.reconcile.reconcile_context import InstancePass
 from gpuherd.usecases.services import Services
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.operation import UserOperation
@@ -61,32 +60,30 @@ def do_not_wait(patch: Patch) -> None:
 def forget_the_call(patch: Patch) -> None:
     """A call that was under way when the process died is taken for one that was never made."""
 
-    async def doubt(
-        self: ResolveAttempt, leased: LeasedInstance, attempt: Attempt
-    ) -> tuple[LeasedInstance, Attempt]:
+    async def doubt(this_pass: InstancePass, attempt: Attempt) -> Attempt:
         refused = replace(attempt, state=AttemptState.REJECTED)
-        leased = await self.instance_leases.save(
-            leased, self.event_recorder.change(leased.instance, attempt=refused)
-        )
-        return leased, refused
+        await this_pass.save(this_pass.instance, attempt=refused)
+        return refused
 
-    patch.setattr(ResolveAttempt, "_doubt", doubt)
+    patch.setattr(adopt_machine, "_doubt", doubt)
 
 
 def call_before_the_intent(patch: Patch) -> None:
-    real = RentMachine._record_intent
+    real = rent_machine._record_intent
 
-    async def intend(self: RentMachine, *args: Any) -> tuple[LeasedInstance, Attempt, Any]:
-        _, attempt, plan = await real(
-            replace(self, instance_leases=_UnsavedLeases(self.instance_leases)), *args
-        )
-        return args[0], attempt, plan
+    async def intend(this_pass: InstancePass, order: Any) -> Any:
+        services = this_pass.services
+        unsaved = _UnsavedLeases(services.stores.instance_leases)
+        this_pass.services = replace(services, stores=replace(services.stores, instance_leases=unsaved))
+        intent = await real(this_pass, order)
+        this_pass.services = services
+        return intent
 
-    patch.setattr(RentMachine, "_record_intent", intend)
+    patch.setattr(rent_machine, "_record_intent", intend)
 
 
 class _UnsavedLeases:
-    """Turns whose saves are not written."""
+    """Passes whose saves are not written."""
 
     def __init__(self, instance_leases: InstanceLeases):
         self.acquire, self.refresh, self.release = (

@@ -48,7 +48,7 @@ async def test_one_rental_costs_one_create_and_no_get_besides_the_shared_lists(
 async def test_the_job_of_an_instance_that_the_store_has_lost_is_done(herd: Herd) -> None:
     """Else it would look for it for ever."""
     job = Job("job", "monitor_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, START, "inst_lost")
-    assert isinstance(await herd.advance(job), Done)
+    assert isinstance(await herd.reconcile(job), Done)
 
 
 @pytest.mark.proves("F40")

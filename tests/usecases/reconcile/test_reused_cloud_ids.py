@@ -22,7 +22,7 @@ from gpuherd.simulator.faults import ApiEndpoint, Fault, FaultKind
 from gpuherd.simulator.market import new_id
 from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED, INSTALLATION_SHARED, SHARING_CLEARED_AT
-from gpuherd.usecases.reconcile.adopt_machine import Ownership
+from gpuherd.usecases.reconcile.verify_machine import Ownership
 from gpuherd.usecases.views.instance_view import describe
 from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
@@ -271,7 +271,7 @@ async def test_a_turn_that_finds_its_machine_s_id_with_another_instance_looks_ag
     world.machines.pop("again")
     second = await herd.launch("second")
     job = Job("job", "create_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, START, second.id)
-    outcome = await herd.advance(job)
+    outcome = await herd.reconcile(job)
     assert isinstance(outcome, Snooze)
     assert outcome.delay <= timedelta(seconds=5)
     assert "is not proven to be gone" in outcome.reason

@@ -266,7 +266,7 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
 ) -> None:
     await herd.look()
     instance = await herd.launch()
-    herd.rent_through(instance_leases=HeldUp(herd, held_up_s))
+    herd.save_through(HeldUp(herd, held_up_s))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
     attempts = await herd.attempts(instance.id)
@@ -280,7 +280,7 @@ async def test_a_create_call_is_not_made_after_the_host_has_slept(
 ) -> None:
     await herd.look()
     await herd.launch()
-    herd.rent_through(instance_leases=HeldUp(herd, slept_s, host_sleeps=True))
+    herd.save_through(HeldUp(herd, slept_s, host_sleeps=True))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
 
@@ -295,10 +295,10 @@ async def test_who_has_slept_through_its_term_does_not_lead(herd: Herd) -> None:
 async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.delete(instance.id)
-    herd.request_through(HeldUp(herd, SEND_WITHIN_S + 1))
+    herd.save_through(HeldUp(herd, SEND_WITHIN_S + 1))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.deletes == 0
-    herd.request_through(herd.instance_leases)
+    herd.save_through(herd.instance_leases)
     await herd.settle(instance)
     assert cloud.deletes == 1
 

@@ -1,13 +1,15 @@
-"""Detects steps of the wall clock by comparing it with the monotonic clock."""
+"""Detect steps of the wall clock, and move what was promised as a span of time along with the clock."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.instance_state import health_begun_at, health_over_at, is_starting_again
+from gpuherd.domain.instance.lease import LeaseTerm
 from gpuherd.ports.clock_port import Clock
 
 log = structlog.get_logger()
@@ -81,3 +83,105 @@ class ClockStepDetector:
         deadline = instance.deadline + self.ahead_since(set_at)
         begun, over = health_begun_at(instance), health_over_at(instance)
         return deadline if begun is None or over is None else max(deadline, over + self.ahead_since(begun))
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A lease whose end was moved: the lease after that, by how much in all, and all steps until then."""
+
+    term: LeaseTerm
+    by: timedelta
+    total: timedelta
+
+    def is_of(self, term: LeaseTerm) -> bool:
+        """Return True if no other end was agreed on since."""
+        return (term.ends_at, term.set_at) == (self.term.ends_at, self.term.set_at)
+
+
+class ClockAdjustments:
+    """Moves deadlines, leases and waits along with the wall clock when somebody sets the clock."""
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self.steps = ClockStepDetector(clock)
+        # What costs money also costs money while the host sleeps.
+        self._lease_steps = ClockStepDetector(clock, counts_sleep=True)
+        # Since then this process has received heartbeats.
+        self.started_at = clock.now()
+        # The leases, by instance, whose end this process has moved because the clock was set ahead.
+        self._moves: dict[str, _Move] = {}
+
+    async def watch(self) -> None:
+        """Notice each step of the clock separately: two steps taken for one would move the ends wrongly."""
+        self._lease_steps.detect_step()
+
+    def ahead_since(self, moment: datetime) -> timedelta:
+        """Return how much of the time since `moment` has passed on the wall clock only."""
+        return self.steps.ahead_since(moment)
+
+    def up_since(self) -> datetime:
+        """Return the start of this process by the clock as it is now."""
+        return self.started_at + self._lease_steps.ahead_since(self.started_at)
+
+    def with_deadline(self, instance: Instance) -> Instance:
+        """Return the instance with its deadline by the clock as it is now."""
+        deadline = self.steps.deadline_of(instance)
+        return instance if deadline == instance.deadline else replace(instance, deadline=deadline)
+
+    def with_lease(self, instance: Instance) -> Instance:
+        """Return the instance with the end of its lease by the clock as it is now.
+
+        A clock that was set ahead ends no lease earlier, nor does the next process; a clock that is set right
+        again ends none later.
+        """
+        term = instance.lease_term
+        if term is None or term.ended:
+            return instance
+        ahead = self._lease_steps.ahead_since(term.set_at)
+        step = ahead or -self._set_back(instance.id, term)
+        # guard: a clock that is set ahead ends no lease
+        moved = term.moved(step, self._clock.now())
+        if moved is term:
+            return instance
+        self._note_moved(instance.id, term, moved)
+        return replace(instance, lease_term=moved)
+
+    def with_times_of_use(self, instance: Instance) -> Instance:
+        """Return the instance with the times of its use by the clock as it is now.
+
+        No instance was silent, or stopped, for an hour that the wall clock has skipped.
+        """
+        terms = instance.terms
+        if terms.silence is None and terms.idle is None and terms.delete_stopped_s is None:
+            return instance
+        # guard: a clock that is set ahead deletes nothing that is stopped
+        # guard: a clock that is set ahead is no silence
+        return replace(
+            instance,
+            ready_at=self._moved(instance.ready_at),
+            usable_at=self._moved(instance.usable_at),
+            used_at=self._moved(instance.used_at),
+            stopped_at=self._moved(instance.stopped_at),
+        )
+
+    def _moved(self, moment: datetime | None) -> datetime | None:
+        return None if moment is None else moment + self._lease_steps.ahead_since(moment)
+
+    def _set_back(self, instance_id: str, term: LeaseTerm) -> timedelta:
+        """Return how much of what this process has moved an end by was taken back by the clock since.
+
+        It is never more than that, and nothing for a move of another process, whose steps are unknown here.
+        """
+        move = self._moves.get(instance_id)
+        # guard: an end that was agreed on anew is not moved back
+        if move is None or not move.is_of(term):
+            return timedelta(0)
+        # guard: a clock that is set back takes no more of a lease than it has moved
+        return max(timedelta(0), min(move.by, move.total - self._lease_steps.total()))
+
+    def _note_moved(self, instance_id: str, before: LeaseTerm, after: LeaseTerm) -> None:
+        known = self._moves.pop(instance_id, None)
+        earlier = known.by if known is not None and known.is_of(before) else timedelta(0)
+        by = earlier + (after.ends_at - before.ends_at)
+        if by > timedelta(0):
+            self._moves[instance_id] = _Move(after, by, self._lease_steps.total())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -28,210 +28,253 @@ from gpuherd.domain.instance.instance import (
 from gpuherd.domain.instance.instance_state import start_waits_until
 from gpuherd.domain.instance.next_step import shows_restart
 from gpuherd.domain.instance.operation import Failure, OperationPhase
-from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.cloud_port import Cloud
-from gpuherd.ports.instance_port import InstanceLeases, LeasedInstance
-from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
-from gpuherd.usecases.reconcile.clock_steps import ClockStepDetector
-from gpuherd.usecases.reconcile.reconcile_context import RECHECK_SOON, RequeueAfter, StepResult
+from gpuherd.usecases.events.record_event import NewEvent
+from gpuherd.usecases.reconcile.reconcile_context import RECHECK_SOON, InstancePass, Pause
+from gpuherd.usecases.reconcile.record_status import RESTART_RECHECK
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.reconcile.verify_machine import (
+    Ownership,
+    listed_under_our_id,
+    ownership_before_removal,
+    ownership_before_stop,
+)
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class RequestMachine:
-    """Start, restart, stop and delete go out here."""
-
-    instance_leases: InstanceLeases
-    event_recorder: EventRecorder
-    clock: Clock
-
-    async def __call__(
-        self, leased: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
-    ) -> StepResult:
-        """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
-        return self.look_for_effect(*await self.send(leased, call))
-
-    def look_for_effect(self, leased: LeasedInstance, error: CloudError | None) -> StepResult:
-        """Return that the next look is to show whether something has come of it."""
-        if error is not None:
-            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
-            log.info(
-                "machine.request_not_confirmed",
-                instance_id=leased.instance.id,
-                code=error.code,
-                reason=error.message,
-            )
-        return leased, RequeueAfter(RECHECK_SOON)
-
-    async def send(
-        self, leased: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
-    ) -> tuple[LeasedInstance, CloudError | None]:
-        """Write down that the cloud is asked, ask it, and return what it said that is not a yes."""
-        it, decided_s = leased.instance, self.clock.boottime()
-        leased = await self._save(leased, replace(it, asked_at=self.clock.now()))
-        try:
-            # guard: a removal is made promptly or not at all
-            check_send_deadline(self.clock, decided_s)
-            await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
-        except CloudUnavailable:
-            await self._save(leased, replace(leased.instance, asked_at=None))
-            raise
-        except (OutcomeUnknown, MachineGone, OutOfStock, CloudRefused) as error:
-            # With what was read before: whoever has changed the goal meanwhile must not be overruled by it.
-            return leased, error
-        return leased, None
-
-    async def _save(self, leased: LeasedInstance, instance: Instance) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance))
+HELD_RELEASE_RECHECK = timedelta(seconds=30)
 
 
-@dataclass(frozen=True)
-class StartMachine:
-    """One start, from the call to where the machine moves or surely will not."""
+# After this time gpuherd asks again for a machine that is to be stopped or removed and that the cloud denied.
+DENIED_RECHECK = timedelta(seconds=5)
 
-    instance_leases: InstanceLeases
-    cloud: Cloud
-    event_recorder: EventRecorder
-    request: RequestMachine
-    clock: Clock
-    clock_steps: ClockStepDetector
 
-    async def ask(self, leased: LeasedInstance) -> StepResult:
-        """Ask the cloud, now or when its next try is due."""
-        wait, now = leased.instance.start_wait, self.clock.now()
-        if wait is not None:
-            pause = min(wait.next_try_at(now) - now, self._time_left_to_wait(leased.instance))
-            # guard: a start that waits is not asked for at every pass
-            if pause > timedelta(0):
-                return leased, RequeueAfter(pause)
-        leased, error = await self.request.send(leased, self.cloud.start_machine)
-        if isinstance(error, OutOfStock):
-            # guard: a start that is refused does not put aside a goal that came meanwhile
-            if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
-                return await self._wait_for_gpus(leased, error, left)
-            # It holds the user's data: it stays as it is, exited, and can be started later.
-            failure = Failure(error.code, error.message, self.clock.now())
-            return await self._exited(leased, failure), None
-        if wait is not None and wait.refusals and error is None:
-            granted = replace(
-                leased.instance, reason="the cloud has GPUs for it", waiting_for=None, start_wait=None
-            )
-            leased = await self._save(leased, granted, NewEvent(instance_event.GRANTED, granted.reason))
-        return self.request.look_for_effect(leased, error)
+class RepeatedRequests:
+    """Remembers which stop or removal of an earlier process this process has requested again."""
 
-    async def abandon(self, leased: LeasedInstance, code: str, reason: str) -> LeasedInstance:
-        """Give a start up whose time is over; should the machine come up all the same, it is followed."""
-        it, now = leased.instance, self.clock.now()
-        # Who has just wanted it up may want it still: its data is kept as long as if it had stopped now.
-        leased = replace(leased, instance=replace(it, stopped_at=now))
-        story = {"code": code, "start": True}
-        told = (NewEvent(instance_event.TIMEOUT, reason, story),) if code == "STARTUP_TIMEOUT" else ()
-        log.warning("instance.start_abandoned", instance_id=it.id, code=code, reason=reason)
-        return await self._exited(leased, Failure(code, reason, now), *told)
+    def __init__(self, started_at: datetime):
+        self._started_at = started_at
+        self._instance_ids: set[str] = set()
 
-    def _time_left_to_wait(self, it: Instance) -> timedelta:
-        """Return how long a start may go on waiting for capacity: a span of time, whatever the clock does."""
-        if it.start_wait is None or it.operation is None:
-            return timedelta(0)
-        since = it.operation.requested_at
-        # guard: a clock that is set ahead ends no wait of a start
-        return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()
+    def without_lost_request(self, instance: Instance) -> Instance:
+        """Return the instance without a request that an earlier process may have written, but not sent."""
+        operation, requested_at = instance.operation, instance.asked_at
+        is_going = instance.goal is not Goal.RUNNING or instance.releasing
+        if not is_going or requested_at is None or requested_at > self._started_at:
+            return instance
+        if instance.id in self._instance_ids:
+            return instance
+        # A request from before the present operation was another one, and may still take effect.
+        if operation is not None and not instance.releasing and requested_at < operation.requested_at:
+            return instance
+        # guard: a stop that was only written down goes out after a kill
+        return replace(instance, asked_at=None)
 
-    async def _wait_for_gpus(self, leased: LeasedInstance, error: OutOfStock, left: timedelta) -> StepResult:
-        """Let a start that was refused for lack of stock wait for its next try."""
-        it, now = leased.instance, self.clock.now()
-        assert it.start_wait is not None, "only who may wait does"
-        wait = it.start_wait.refused(error.message, now)
-        # It was surely not started, so it may be asked for again.
-        leased = await self._save(leased, replace(it, start_wait=wait, asked_at=None))
-        until = iso(now + left)
-        return leased, RequeueAfter(
-            min(wait.next_try_at(now) - now, left),
-            f"waiting for capacity until {until}: {error.message}",
-            Waiting(WaitingFor.CAPACITY, error.message, now),
-            {"for": WaitingFor.CAPACITY.value, "code": error.code, "until": until},
+    def note(self, instance_id: str) -> None:
+        """Remember that this process requests it again."""
+        self._instance_ids.add(instance_id)
+
+
+async def request_delete(this_pass: InstancePass) -> Pause:
+    """Ask the cloud to remove the machine, if the machine is still the instance's own."""
+    services, is_wanted = this_pass.services, this_pass.instance.goal is Goal.DELETED
+    # guard: under the alarm nothing is given back by itself
+    if not is_wanted and (reason := await services.alarm.reason()):
+        # The other database may have made this machine, and its user may be content with it.
+        return Pause(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
+    # guard: a delete is repeated on our own machine only
+    if (owner := await ownership_before_removal(services, this_pass.locked)) is not Ownership.OURS:
+        return await _leave_alone(this_pass, owner)
+    return await _request_once(this_pass, services.cloud.delete_machine)
+
+
+async def request_stop(this_pass: InstancePass) -> Pause:
+    """Ask the cloud to stop the machine, if the machine is still the instance's own."""
+    services = this_pass.services
+    # guard: a stop under an id that may be another's is preceded by a question
+    if (owner := await ownership_before_stop(services, this_pass.locked)) is not Ownership.OURS:
+        return await _leave_alone(this_pass, owner)
+    return await _request_once(this_pass, services.cloud.stop_machine)
+
+
+async def _leave_alone(this_pass: InstancePass, owner: Ownership) -> Pause:
+    """Leave a machine that is not ours now. The lists must prove that ours is gone."""
+    instance = this_pass.instance
+    operation, requested_at = instance.operation, instance.asked_at
+    # A request from before the present operation was another one.
+    is_first = requested_at is None or (operation is not None and requested_at < operation.requested_at)
+    if owner is Ownership.DENIED and is_first and listed_under_our_id(this_pass.locked) is not None:
+        # The machine may exist all the same, and cost money. If no list has ever shown it, however, only the
+        # lists since the first request prove that it is gone.
+        return Pause(DENIED_RECHECK)
+    await this_pass.save(replace(instance, asked_at=this_pass.services.clock.now()))
+    return Pause(RECHECK_SOON)
+
+
+CloudCall = Callable[[str, float], Awaitable[None]]
+
+
+async def _request_once(this_pass: InstancePass, call: CloudCall) -> Pause:
+    """Ask the cloud once. The lists show the effect; the reply does not prove it."""
+    return _await_effect(this_pass, await _send_request(this_pass, call))
+
+
+def _await_effect(this_pass: InstancePass, error: CloudError | None) -> Pause:
+    """Return a pause until the lists may show an effect."""
+    if error is not None:
+        # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
+        log.info(
+            "machine.request_not_confirmed",
+            instance_id=this_pass.instance.id,
+            code=error.code,
+            reason=error.message,
         )
-
-    async def _exited(self, leased: LeasedInstance, failure: Failure, *before: NewEvent) -> LeasedInstance:
-        """Say that nothing came of the start: the machine stands still, and can be started again."""
-        it, status = leased.instance, Status.EXITED
-        exited = replace(
-            it,
-            goal=Goal.STOPPED,
-            status=status,
-            reason=failure.message,
-            waiting_for=None,
-            start_wait=None,
-            last_error=failure,
-        )
-        details = {"code": failure.code}
-        ended = NewEvent(
-            instance_event.START_REFUSED, failure.message, details, it.status.value, status.value
-        )
-        back = NewEvent(instance_event.STATUS_EVENTS[status], failure.message)
-        return await self._save(leased, exited, *before, ended, back)
-
-    async def _save(
-        self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
-    ) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
+    return Pause(RECHECK_SOON)
 
 
-# A restart takes ten seconds or so: this often is enough to see it.
-RESTART_RECHECK = timedelta(seconds=3)
+async def _send_request(this_pass: InstancePass, call: CloudCall) -> CloudError | None:
+    """Write that the cloud is asked, ask it, and return its error if there is one."""
+    clock = this_pass.services.clock
+    before, decided_s = this_pass.instance, clock.boottime()
+    await this_pass.save(replace(before, asked_at=clock.now()))
+    try:
+        # guard: a removal is made promptly or not at all
+        check_send_deadline(clock, decided_s)
+        await call(before.cloud_id or "", decided_s + SEND_WITHIN_S)
+    except CloudUnavailable:
+        await this_pass.save(replace(this_pass.instance, asked_at=None))
+        raise
+    except (OutcomeUnknown, MachineGone, OutOfStock, CloudRefused) as error:
+        # Do not read the instance again: a goal that the user has set meanwhile must make the next save fail.
+        return error
+    return None
 
 
-@dataclass(frozen=True)
-class RestartMachine:
-    """One restart, from the call to its effect."""
+async def start_machine(this_pass: InstancePass) -> Pause | None:
+    """Ask the cloud to start the machine, now or when the next try of a waiting start is due."""
+    services, wait, now = this_pass.services, this_pass.instance.start_wait, this_pass.services.clock.now()
+    if wait is not None:
+        pause = min(wait.next_try_at(now) - now, _time_left_to_wait(services, this_pass.instance))
+        # guard: a start that waits is not asked for at every pass
+        if pause > timedelta(0):
+            return Pause(pause)
+    error = await _send_request(this_pass, services.cloud.start_machine)
+    if isinstance(error, OutOfStock):
+        # guard: a start that is refused does not put aside a goal that came meanwhile
+        if (left := _time_left_to_wait(services, this_pass.instance)) > timedelta(0):
+            return await _wait_for_gpus(this_pass, error, left)
+        # The machine holds the user's data: it stays exited, and can be started later.
+        await _record_exited(this_pass, Failure(error.code, error.message, services.clock.now()))
+        return None
+    if wait is not None and wait.refusals and error is None:
+        reason = "the cloud has GPUs for it"
+        granted = replace(this_pass.instance, reason=reason, waiting_for=None, start_wait=None)
+        await this_pass.save(granted, NewEvent(instance_event.GRANTED, reason))
+    return _await_effect(this_pass, error)
 
-    instance_leases: InstanceLeases
-    cloud: Cloud
-    event_recorder: EventRecorder
-    request: RequestMachine
-    clock: Clock
 
-    async def ask(self, leased: LeasedInstance) -> StepResult:
-        """Ask the cloud, once."""
-        leased, error = await self.request.send(leased, self.cloud.restart_machine)
-        if isinstance(error, OutOfStock | CloudRefused):
-            reason = f"the cloud refused the restart: {error.message}"
-            return await self.abandon(leased, error.code, reason), None
-        operation = leased.instance.operation
-        if error is None and operation is not None:
-            accepted = operation.reached(OperationPhase.RESTARTING, self.clock.now())
-            leased = await self._save(leased, replace(leased.instance, operation=accepted))
-        return leased, RequeueAfter(RECHECK_SOON)
+def _time_left_to_wait(services: Services, instance: Instance) -> timedelta:
+    """Return for how long a start may still wait for capacity, whatever the clock does."""
+    if instance.start_wait is None or instance.operation is None:
+        return timedelta(0)
+    ahead = services.clock_adjustments.ahead_since(instance.operation.requested_at)
+    # guard: a clock that is set ahead ends no wait of a start
+    return start_waits_until(instance) + ahead - services.clock.now()
 
-    async def look_for_effect(self, leased: LeasedInstance) -> StepResult:
-        """Ask for this one machine, to see whether the restart has taken effect."""
-        try:
-            machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
-        except MachineGone:
-            return leased, RequeueAfter(RESTART_RECHECK)
-        if shows_restart(leased.instance, machine):
-            return await self.confirm(leased), None
-        return leased, RequeueAfter(RESTART_RECHECK)
 
-    async def confirm(self, leased: LeasedInstance) -> LeasedInstance:
-        """Say that the restart has taken effect."""
-        it, now = leased.instance, self.clock.now()
-        assert it.operation is not None, "every restart is an operation"
-        seen = it.operation.reached(OperationPhase.RESTARTING, now).reached(OperationPhase.STARTING, now)
-        return await self._save(leased, replace(it, operation=seen, reason="the machine restarts"))
+async def _wait_for_gpus(this_pass: InstancePass, error: OutOfStock, left: timedelta) -> Pause:
+    """Let a start that was refused for lack of stock wait for its next try."""
+    instance, now = this_pass.instance, this_pass.services.clock.now()
+    assert instance.start_wait is not None, "only a start that may wait does"
+    wait = instance.start_wait.refused(error.message, now)
+    # The cloud has surely not started it, so gpuherd may ask again.
+    await this_pass.save(replace(instance, start_wait=wait, asked_at=None))
+    until = iso(now + left)
+    return Pause(
+        min(wait.next_try_at(now) - now, left),
+        f"waiting for capacity until {until}: {error.message}",
+        Waiting(WaitingFor.CAPACITY, error.message, now),
+        {"for": WaitingFor.CAPACITY.value, "code": error.code, "until": until},
+    )
 
-    async def abandon(self, leased: LeasedInstance, code: str, reason: str) -> LeasedInstance:
-        """Say that the restart has failed, or may have; the machine is looked at anew as it is."""
-        it = leased.instance
-        assert it.operation is not None, "every restart is an operation"
-        ended = it.operation.failed(Failure(code, reason, self.clock.now()))
-        as_it_is = replace(it, operation=ended, reason=reason, waiting_for=None, asked_at=None)
-        new_event = NewEvent(instance_event.RESTART_FAILED, reason, {"code": code})
-        log.warning("instance.restart_failed", instance_id=it.id, code=code, reason=reason)
-        change = self.event_recorder.change(as_it_is, new_event)
-        return await self.instance_leases.save(leased, replace(change, operations=(ended,)))
 
-    async def _save(self, leased: LeasedInstance, instance: Instance) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance))
+async def abandon_start(this_pass: InstancePass, code: str, reason: str) -> None:
+    """End a start whose time is over. If the machine comes up all the same, the next passes follow it."""
+    now = this_pass.services.clock.now()
+    # The user wanted it up and may still want it: its data is kept as long as if it had stopped now.
+    stopped = replace(this_pass.instance, stopped_at=now)
+    this_pass.locked = replace(this_pass.locked, instance=stopped)
+    timeout = NewEvent(instance_event.TIMEOUT, reason, {"code": code, "start": True})
+    log.warning("instance.start_abandoned", instance_id=stopped.id, code=code, reason=reason)
+    before = (timeout,) if code == "STARTUP_TIMEOUT" else ()
+    await _record_exited(this_pass, Failure(code, reason, now), *before)
+
+
+async def _record_exited(this_pass: InstancePass, failure: Failure, *earlier: NewEvent) -> None:
+    """Record that the start had no effect: the machine stands still, and can be started again."""
+    before, status = this_pass.instance, Status.EXITED
+    exited = replace(
+        before,
+        goal=Goal.STOPPED,
+        status=status,
+        reason=failure.message,
+        waiting_for=None,
+        start_wait=None,
+        last_error=failure,
+    )
+    refused = NewEvent(
+        instance_event.START_REFUSED,
+        failure.message,
+        {"code": failure.code},
+        before.status.value,
+        status.value,
+    )
+    back = NewEvent(instance_event.STATUS_EVENTS[status], failure.message)
+    await this_pass.save(exited, *earlier, refused, back)
+
+
+async def restart_machine(this_pass: InstancePass) -> Pause | None:
+    """Ask the cloud to restart the machine, once."""
+    services = this_pass.services
+    error = await _send_request(this_pass, services.cloud.restart_machine)
+    if isinstance(error, OutOfStock | CloudRefused):
+        await abandon_restart(this_pass, error.code, f"the cloud refused the restart: {error.message}")
+        return None
+    operation = this_pass.instance.operation
+    if error is None and operation is not None:
+        accepted = operation.reached(OperationPhase.RESTARTING, services.clock.now())
+        await this_pass.save(replace(this_pass.instance, operation=accepted))
+    return Pause(RECHECK_SOON)
+
+
+async def look_for_restart(this_pass: InstancePass) -> Pause | None:
+    """Ask the cloud for this one machine, to see whether the restart has taken effect."""
+    try:
+        machine = await this_pass.services.cloud.get_machine(this_pass.instance.cloud_id or "")
+    except MachineGone:
+        return Pause(RESTART_RECHECK)
+    if not shows_restart(this_pass.instance, machine):
+        return Pause(RESTART_RECHECK)
+    await confirm_restart(this_pass)
+    return None
+
+
+async def confirm_restart(this_pass: InstancePass) -> None:
+    """Record that the restart has taken effect."""
+    instance, now = this_pass.instance, this_pass.services.clock.now()
+    assert instance.operation is not None, "every restart is an operation"
+    seen = instance.operation.reached(OperationPhase.RESTARTING, now).reached(OperationPhase.STARTING, now)
+    await this_pass.save(replace(instance, operation=seen, reason="the machine restarts"))
+
+
+async def abandon_restart(this_pass: InstancePass, code: str, reason: str) -> None:
+    """Record that the restart has failed, or may have. The next passes follow the machine as it is."""
+    instance, services = this_pass.instance, this_pass.services
+    assert instance.operation is not None, "every restart is an operation"
+    ended = instance.operation.failed(Failure(code, reason, services.clock.now()))
+    as_it_is = replace(instance, operation=ended, reason=reason, waiting_for=None, asked_at=None)
+    new_event = NewEvent(instance_event.RESTART_FAILED, reason, {"code": code})
+    log.warning("instance.restart_failed", instance_id=instance.id, code=code, reason=reason)
+    change = services.event_recorder.change(as_it_is, new_event)
+    await this_pass.write(replace(change, operations=(ended,)))

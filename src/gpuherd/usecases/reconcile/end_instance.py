@@ -1,8 +1,11 @@
-"""End instances whose lease, budget or idleness says so, and record reclaim notices."""
+"""End instances whose lease, budget or idleness says so, and record reclaim notices.
+
+Nothing here calls the cloud. The goal that is written does the rest, and the cloud does what it announced.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -20,17 +23,15 @@ from gpuherd.domain.instance.scheduled_end import (
     WarnData,
     WarnLease,
 )
-from gpuherd.ports.clock_port import Clock, Ids
-from gpuherd.ports.instance_port import InstanceLeases, LeasedInstance
-from gpuherd.usecases.cloud.run_capacity_line import CapacityLine
-from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
+from gpuherd.usecases.events.record_event import NewEvent
 from gpuherd.usecases.instances.replace_instance import NoticeLengths, end_lineage, wake_ended
+from gpuherd.usecases.reconcile.reconcile_context import InstancePass
 from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
 
-# Ends that have an event of their own; of the others the new goal tells enough.
+# Ends that have an event of their own. For the others the new goal says enough.
 _END_EVENTS = {
     EndCause.LEASE: instance_event.LEASE_ENDED,
     EndCause.SILENCE: instance_event.SILENCE_ENDED,
@@ -38,137 +39,118 @@ _END_EVENTS = {
 }
 
 
-@dataclass(frozen=True)
-class EndInstance:
-    """Carries out what the endings decide. It calls nobody: the goal that it writes down does the rest."""
+async def end_instance(this_pass: InstancePass, ending: Ending) -> None:
+    """Carry out what is due: an end, or the warning of one."""
+    match ending:
+        case WarnLease():
+            await _warn_lease(this_pass, ending)
+        case WarnData():
+            await _warn_data(this_pass, ending)
+        case End():
+            await _end(this_pass, ending)
 
-    instance_leases: InstanceLeases
-    event_recorder: EventRecorder
-    clock: Clock
-    ids: Ids
-    services: Services
 
-    async def __call__(self, leased: LeasedInstance, decision: Ending) -> LeasedInstance:
-        match decision:
-            case WarnLease():
-                return await self._warn_lease(leased, decision)
-            case WarnData():
-                return await self._warn_data(leased, decision)
-            case End():
-                return await self._end(leased, decision)
-
-    async def _end(self, leased: LeasedInstance, end: End) -> LeasedInstance:
-        it, now = leased.instance, self.clock.now()
-        change_goal = goal_rules.stop if end.action is EndAction.STOP else goal_rules.delete
-        after = change_goal(it, self.ids.new("op_"), now)
-        # What was seen of this run says nothing about the next one.
-        after = replace(
-            _with_lease_ended(after, end), use_watch=None, reason=f"asked to {end.action}: {end.reason}"
-        )
-        cause = instance_event.Cause(instance_event.END_CAUSES[end.cause], end.reason)
-        details = {"then": end.action.value}
-        told = [] if end.cause not in _END_EVENTS else [NewEvent(_END_EVENTS[end.cause], end.reason, details)]
-        goal = NewEvent(
+async def _end(this_pass: InstancePass, end: End) -> None:
+    services, before, now = this_pass.services, this_pass.instance, this_pass.services.clock.now()
+    change_goal = goal_rules.stop if end.action is EndAction.STOP else goal_rules.delete
+    after = change_goal(before, services.ids.new("op_"), now)
+    # What was seen of this run says nothing about the next one.
+    reason = f"asked to {end.action}: {end.reason}"
+    after = replace(_with_lease_ended(after, end), use_watch=None, reason=reason)
+    cause = instance_event.Cause(instance_event.END_CAUSES[end.cause], end.reason)
+    new_events = [
+        NewEvent(
             instance_event.GOAL_EVENTS[after.status],
             after.reason,
             {},
-            it.status.value,
+            before.status.value,
             after.status.value,
             cause,
         )
-        change = self.event_recorder.change(after, *told, goal, actor=end.actor)
-        if (put_aside := goal_rules.superseded(it, now)) is not None:
-            change = replace(change, operations=(put_aside, *change.operations))
-        # Whoever is to take over ends with it.
-        change = await end_lineage(self.services, it, change)
-        log.info("instance.ended", instance_id=it.id, cause=end.actor, action=end.action.value)
-        leased = await self.instance_leases.save(leased, change)
-        await wake_ended(self.services, change)
-        return leased
-
-    async def _warn_lease(self, leased: LeasedInstance, warning: WarnLease) -> LeasedInstance:
-        it = leased.instance
-        assert it.lease_term is not None, "only a lease that runs can end soon"
-        warned = replace(it, lease_term=replace(it.lease_term, warned=True))
-        details = {"endsAt": iso(warning.ends_at), "then": it.lease_term.then.value}
-        new_event = NewEvent(
-            instance_event.LEASE_ENDING, f"its lease ends at {iso(warning.ends_at)}", details
-        )
-        return await self.instance_leases.save(leased, self.event_recorder.change(warned, new_event))
-
-    async def _warn_data(self, leased: LeasedInstance, warning: WarnData) -> LeasedInstance:
-        told = replace(leased.instance, data_expiry_told=True)
-        words = f"the cloud may drop the data of this stopped machine at {iso(warning.expires_at)}"
-        new_event = NewEvent(instance_event.DATA_EXPIRING, words, {"expiresAt": iso(warning.expires_at)})
-        return await self.instance_leases.save(leased, self.event_recorder.change(told, new_event))
+    ]
+    if end.cause in _END_EVENTS:
+        new_events.insert(0, NewEvent(_END_EVENTS[end.cause], end.reason, {"then": end.action.value}))
+    change = services.event_recorder.change(after, *new_events, actor=end.actor)
+    if (superseded := goal_rules.superseded(before, now)) is not None:
+        change = replace(change, operations=(superseded, *change.operations))
+    # A replacement that is to take over ends with it.
+    change = await end_lineage(services, before, change)
+    log.info("instance.ended", instance_id=before.id, cause=end.actor, action=end.action.value)
+    await this_pass.write(change)
+    await wake_ended(services, change)
 
 
-def _with_lease_ended(it: Instance, end: End) -> Instance:
-    if end.cause is not EndCause.LEASE or it.lease_term is None:
-        return it
-    return replace(it, lease_term=replace(it.lease_term, warned=True, ended=True))
+def _with_lease_ended(instance: Instance, end: End) -> Instance:
+    if end.cause is not EndCause.LEASE or instance.lease_term is None:
+        return instance
+    return replace(instance, lease_term=replace(instance.lease_term, warned=True, ended=True))
 
 
-@dataclass(frozen=True)
-class RecordReclaim:
-    """Writes notices down. It calls nobody: the cloud does what it has announced."""
-
-    instance_leases: InstanceLeases
-    event_recorder: EventRecorder
-    # So long after its notice a spot machine is taken back, where the cloud does not say when; and what was
-    # seen of that.
-    notices: NoticeLengths
-    line: CapacityLine | None = None
-
-    async def announce(self, leased: LeasedInstance) -> LeasedInstance:
-        """Tell that the machine will be taken back, and when."""
-        seen = next(it for it in leased.observations if it.machine.cloud_id == leased.instance.cloud_id)
-        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.notices.promised)
-        warned = _warned(leased.instance, notice)
-        details = {
-            "spotStatus": seen.machine.spot_status,
-            "reclaimAt": iso(seen.machine.spot_reclaim_at),
-            "lossExpectedAt": iso(warned.loss_expected_at),
-        }
-        await self._avoid_place(leased.instance)
-        return await self._save(
-            leased, warned, NewEvent(instance_event.RECLAIM_NOTICE, warned.reason, details)
-        )
-
-    async def follow(self, leased: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
-        """Take over another time, or that none is said any more; nobody is told again."""
-        known = leased.instance.reclaim
-        assert known is not None, "only what was announced is followed"
-        notice = read_notice(reclaim_at, known.seen_at, self.notices.promised)
-        return await self._save(leased, _warned(leased.instance, notice))
-
-    async def withdraw(self, leased: LeasedInstance) -> LeasedInstance:
-        """Tell that the machine stays after all."""
-        reason = "the cloud does not take this spot machine back after all"
-        kept = replace(leased.instance, reason=reason, waiting_for=None, reclaim=None)
-        return await self._save(leased, kept, NewEvent(instance_event.RECLAIM_WITHDRAWN, reason))
-
-    async def note_loss(self, it: Instance, now: datetime) -> None:
-        """Remember how long its notice was, if a list has shown one."""
-        if it.reclaim is not None:
-            await self.notices.note_loss(now - it.reclaim.seen_at)
-
-    async def _avoid_place(self, it: Instance) -> None:
-        """Let others be rented elsewhere first: where one is taken back, others will be."""
-        if self.line is not None and it.rental is not None:
-            key = OfferKey(it.rental.product_id, it.rental.region, it.billing_mode)
-            await self.line.note_reclaim(key)
-
-    async def _save(
-        self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
-    ) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
+async def _warn_lease(this_pass: InstancePass, warning: WarnLease) -> None:
+    instance = this_pass.instance
+    assert instance.lease_term is not None, "only a lease that runs can end soon"
+    warned = replace(instance, lease_term=replace(instance.lease_term, warned=True))
+    details = {"endsAt": iso(warning.ends_at), "then": instance.lease_term.then.value}
+    await this_pass.save(
+        warned,
+        NewEvent(instance_event.LEASE_ENDING, f"its lease ends at {iso(warning.ends_at)}", details),
+    )
 
 
-def _warned(it: Instance, notice: ReclaimNotice) -> Instance:
+async def _warn_data(this_pass: InstancePass, warning: WarnData) -> None:
+    warned = replace(this_pass.instance, data_expiry_told=True)
+    reason = f"the cloud may drop the data of this stopped machine at {iso(warning.expires_at)}"
+    details = {"expiresAt": iso(warning.expires_at)}
+    await this_pass.save(warned, NewEvent(instance_event.DATA_EXPIRING, reason, details))
+
+
+async def announce_reclaim(this_pass: InstancePass) -> None:
+    """Report that the cloud will take the machine back, and when."""
+    services, cloud_id = this_pass.services, this_pass.instance.cloud_id
+    seen = next(seen for seen in this_pass.locked.observations if seen.machine.cloud_id == cloud_id)
+    notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, services.rules.reclaim_notice)
+    warned = _warned(this_pass.instance, notice)
+    details = {
+        "spotStatus": seen.machine.spot_status,
+        "reclaimAt": iso(seen.machine.spot_reclaim_at),
+        "lossExpectedAt": iso(warned.loss_expected_at),
+    }
+    await _avoid_place(services, this_pass.instance)
+    await this_pass.save(warned, NewEvent(instance_event.RECLAIM_NOTICE, warned.reason, details))
+
+
+async def _avoid_place(services: Services, instance: Instance) -> None:
+    """Let others be rented elsewhere first: where the cloud takes one machine back, it will take others."""
+    if instance.rental is not None:
+        place = OfferKey(instance.rental.product_id, instance.rental.region, instance.billing_mode)
+        await services.capacity_line.note_reclaim(place)
+
+
+async def follow_reclaim(this_pass: InstancePass, reclaim_at: datetime | None) -> None:
+    """Record another time of the loss, or that the cloud names none any more. No event reports this."""
+    known = this_pass.instance.reclaim
+    assert known is not None, "only what was announced is followed"
+    notice = read_notice(reclaim_at, known.seen_at, this_pass.services.rules.reclaim_notice)
+    await this_pass.save(_warned(this_pass.instance, notice))
+
+
+def _warned(instance: Instance, notice: ReclaimNotice) -> Instance:
     """Return the instance with a notice, and with the time that is known, or to be expected."""
     at = notice.reclaim_at
     when = f"at {iso(at)}" if at else f"probably at {iso(notice.loss_expected_at)}"
-    return replace(
-        it, reason=f"the cloud will take this spot machine back {when}", waiting_for=None, reclaim=notice
-    )
+    reason = f"the cloud will take this spot machine back {when}"
+    return replace(instance, reason=reason, waiting_for=None, reclaim=notice)
+
+
+async def withdraw_reclaim(this_pass: InstancePass) -> None:
+    """Report that the machine stays after all."""
+    reason = "the cloud does not take this spot machine back after all"
+    kept = replace(this_pass.instance, reason=reason, waiting_for=None, reclaim=None)
+    await this_pass.save(kept, NewEvent(instance_event.RECLAIM_WITHDRAWN, reason))
+
+
+async def note_loss(services: Services, instance: Instance, now: datetime) -> None:
+    """Remember how long the notice of a lost machine was, if a list has shown one."""
+    if instance.reclaim is not None:
+        notices = NoticeLengths(services.stores.flags, services.rules.reclaim_notice)
+        await notices.note_loss(now - instance.reclaim.seen_at)

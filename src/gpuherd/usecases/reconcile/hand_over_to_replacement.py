@@ -1,14 +1,16 @@
-"""Follow a succession: in the passes of an instance, make its heir, hand over to it, or let it go."""
+"""Hand over to a replacement: in the passes of the original, make it, hand over to it, or let it go.
+
+Nothing here calls the cloud: replacements are instances like others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
 
-from gpuherd.domain.api_key import NO_LIMITS, SYSTEM_CALLER, Limits
+from gpuherd.domain.api_key import SYSTEM_CALLER
 from gpuherd.domain.cloud.machine import counted_on_until
 from gpuherd.domain.errors import (
     BudgetExhausted,
@@ -45,19 +47,8 @@ from gpuherd.domain.instance.replacement import (
     succession_step,
     was_taken_back,
 )
-from gpuherd.domain.instance.step_types import Observation
-from gpuherd.ports.clock_port import Clock, Ids
-from gpuherd.ports.instance_port import (
-    Change,
-    InstanceLeases,
-    Instances,
-    LeasedInstance,
-)
-from gpuherd.ports.job_port import Jobs
-from gpuherd.ports.observation_port import Observations
-from gpuherd.ports.telemetry_port import Meter, NullMeter
-from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
-from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
+from gpuherd.ports.instance_port import Change
+from gpuherd.usecases.events.record_event import NewEvent
 from gpuherd.usecases.instances.replace_instance import (
     ACTOR,
     AUDIT_ACTION,
@@ -66,222 +57,215 @@ from gpuherd.usecases.instances.replace_instance import (
     removal_of,
     wake_ended,
 )
-from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.reconcile.reconcile_context import InstancePass
 from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
 
-# So long after a limit or a budget said no it is asked again.
+# After a limit or a budget has refused a replacement, gpuherd asks again after this time.
 REFUSED_RETRY = timedelta(seconds=60)
 
 
-def _unlimited(_: str) -> Limits:
-    return NO_LIMITS
+async def follow_replacement(this_pass: InstancePass) -> timedelta | None:
+    """Take the next step of a handover, and return how long to wait before the next one.
 
-
-@dataclass(frozen=True, kw_only=True)
-class FollowSuccession:
-    """Decides and acts in the passes of a predecessor. It calls no cloud: heirs are instances like others."""
-
-    instances: Instances
-    instance_leases: InstanceLeases
-    observations: Observations
-    jobs: Jobs
-    job_factory: JobFactory
-    event_recorder: EventRecorder
-    catalogue: CatalogueCache
-    services: Services
-    clock: Clock
-    ids: Ids
-    # How long after its notice a spot machine is usually lost.
-    notices: NoticeLengths
-    meter: Meter = field(default_factory=NullMeter)
-    # What the owner of an instance may use.
-    limits_of: Callable[[str], Limits] = field(default=_unlimited)
-
-    async def decide(self, leased: LeasedInstance, observation: Observation) -> SuccessionStep | None:
-        """Return what is to be done now for a handover; None for nothing."""
-        it = leased.instance
-        if not may_be_replaced(it):
+    Return None if there is nothing to do, and zero if the pass must look again at once.
+    """
+    step = await _next_handover_step(this_pass)
+    match step:
+        case Succeed(why):
+            return await _make_replacement(this_pass, why)
+        case Retire():
+            await _retire(this_pass)
+        case CancelHeir(reason):
+            return await _cancel(this_pass, reason)
+        case ForgetHeir():
+            await _forget(this_pass)
+        case GiveUpReplacing():
+            await _give_up(this_pass)
+        case LookAgain(at):
+            return at - this_pass.services.clock.now()
+        case None:
             return None
-        heir = await self._heir(it)
-        known = lineage_of(it, heir)
-        listed_since = None
-        if it.goal is Goal.RUNNING and not was_taken_back(it):
-            last = await self.observations.last_believable_list()
-            listed_since = None if last is None else last.started_at
-        old = predecessor_of(it, observation, listed_since, is_alone=await self._is_alone(it))
-        lead, is_scarce = timedelta(0), False
-        if old.is_notice_confirmed and it.reclaim is not None and known.heir is None:
-            boot = time_to_ready(await self.instances.ready_times_s(it.product_name))
-            usual = await self.notices.usual()
-            old = replace(old, loss_expected_at=counted_on_until(it.reclaim, usual))
-            lead, is_scarce = lead_time(boot, usual), await self._is_scarce(it)
-        return succession_step(old, known, lead, self.clock.now(), is_scarce=is_scarce)
-
-    async def apply(self, step: SuccessionStep, leased: LeasedInstance) -> tuple[LeasedInstance, timedelta]:
-        """Take a step; return the instance after it, and how long to wait before the next look."""
-        match step:
-            case Succeed(why):
-                return await self._succeed(leased, why)
-            case Retire():
-                return await self._retire(leased), timedelta(0)
-            case CancelHeir(reason):
-                return await self._cancel(leased, reason)
-            case ForgetHeir():
-                return await self._forget(leased), timedelta(0)
-            case GiveUpReplacing():
-                return await self._give_up(leased), timedelta(0)
-            case LookAgain(at):
-                return leased, at - self.clock.now()
-
-    async def wake_predecessor(self, it: Instance) -> None:
-        """Let a predecessor hear at once how its heir stands; without this it looks in half a minute."""
-        if it.chain is None or it.chain.replaces is None:
-            return
-        old = await self._found(it.chain.replaces)
-        if old is not None and old.status is not Status.DELETED and old.chain and old.chain.heir:
-            await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(old)])
-
-    async def _succeed(self, leased: LeasedInstance, why: Why) -> tuple[LeasedInstance, timedelta]:
-        it = leased.instance
-        change = await make_replacement(self.services, it, why, self.limits_of(it.owner))
-        assert change.heir is not None, "an heir is made"
-        heir = change.heir.instance
-        # On the change of the old one, so that the lock of the audit log comes before all others.
-        record = SYSTEM_CALLER.audit_record(AUDIT_ACTION, it.id, self.clock.now(), after=heir.id)
-        try:
-            leased = await self.instance_leases.save(leased, replace(change, audit_record=record))
-        except (QuotaExceeded, BudgetExhausted) as refusal:
-            return await self._refused(leased, refusal), REFUSED_RETRY
-        log.info("instance.replacing", instance_id=it.id, heir=heir.id, why=why.value)
-        return leased, timedelta(0)
-
-    async def _refused(
-        self, leased: LeasedInstance, refusal: QuotaExceeded | BudgetExhausted
-    ) -> LeasedInstance:
-        """Tell once that an heir cannot be made, and why."""
-        it = leased.instance
-        chain = it.chain or Chain(it.id)
-        if chain.refused:
-            return leased
-        told = replace(it, chain=replace(chain, refused=True))
-        new_event = NewEvent(
-            instance_event.REPLACEMENT_REFUSED,
-            refusal.message,
-            {"code": refusal.code, **dict(refusal.details)},
-        )
-        saved = await self._save(leased, told, new_event)
-        self.meter.replacement(ReplacementOutcome.REFUSED.value)
-        return saved
-
-    async def _retire(self, leased: LeasedInstance) -> LeasedInstance:
-        """Delete the old one, as if a person had asked: its heir can be used."""
-        it = leased.instance
-        chain, heir = _heir_in(it)
-        reason = f"{heir.id} has taken over"
-        now = self.clock.now()
-        after = goal_rules.delete(it, self.ids.new("op_"), now)
-        taken_over = replace(chain, heir=replace(heir, has_taken_over=True))
-        after = replace(after, chain=taken_over, reason=f"asked to delete: {reason}")
-        cause = instance_event.Cause(instance_event.CauseCode.SUCCESSION, reason)
-        new_event = NewEvent(
-            instance_event.GOAL_EVENTS[after.status],
-            after.reason,
-            {},
-            it.status.value,
-            after.status.value,
-            cause,
-        )
-        change = self.event_recorder.change(after, new_event, actor=ACTOR)
-        operation = it.operation
-        if operation is not None and operation.is_running:
-            is_replace = operation.kind is OperationKind.REPLACE
-            ended = operation.succeeded(now) if is_replace else operation.superseded(now)
-            change = replace(change, operations=(ended, *change.operations))
-        young = await self._heir(it)
-        saved = await self.instance_leases.save(leased, change)
-        usable_since = now if young is None or young.ready_at is None else young.ready_at
-        outcome, gap_s = outcome_of_handover(it, usable_since)
-        self.meter.replacement(outcome.value, gap_s)
-        if it.reclaim is not None and outcome is ReplacementOutcome.WARM:
-            await self.notices.note_unharmed()
-        log.info("instance.retired", instance_id=it.id, heir=heir.id)
-        return saved
-
-    async def _cancel(self, leased: LeasedInstance, reason: str) -> tuple[LeasedInstance, timedelta]:
-        """Remove the heir. It is remembered until it is proven to be gone: only then there may be another."""
-        it, heir = leased.instance, await self._heir(leased.instance)
-        along = None if heir is None else removal_of(self.services, heir, reason)
-        if along is None:
-            return leased, HANDOVER_RECHECK
-        change = Change(it, also=(along,))
-        leased = await self.instance_leases.save(leased, change)
-        await wake_ended(self.services, change)
-        return leased, timedelta(0)
-
-    async def _forget(self, leased: LeasedInstance) -> LeasedInstance:
-        it, heir = leased.instance, await self._heir(leased.instance)
-        chain, known = _heir_in(it)
-        error = None if heir is None else heir.last_error
-        after = replace(it, chain=chain.without_heir(None if error is None else self.clock.now()))
-        change = self.event_recorder.change(after)
-        operation = it.operation
-        if operation is not None and operation.is_running and operation.kind is OperationKind.REPLACE:
-            failure = error or Failure("REPLACEMENT_FAILED", f"{known.id} is gone", self.clock.now())
-            ended = operation.failed(replace(failure, at=self.clock.now()))
-            change = replace(self.event_recorder.change(replace(after, operation=ended)), operations=(ended,))
-        saved = await self.instance_leases.save(leased, change)
-        outcome = ReplacementOutcome.CANCELLED if error is None else ReplacementOutcome.FAILED
-        self.meter.replacement(outcome.value)
-        return saved
-
-    async def _give_up(self, leased: LeasedInstance) -> LeasedInstance:
-        it = leased.instance
-        chain = it.chain or Chain(it.id)
-        reason = f"it was replaced {it.replacement.max_replacements} times in 24 h, and is not any more"
-        given_up = replace(it, chain=replace(chain, gave_up=True))
-        details = {"maxReplacements": it.replacement.max_replacements}
-        saved = await self._save(
-            leased, given_up, NewEvent(instance_event.REPLACEMENT_GAVE_UP, reason, details)
-        )
-        self.meter.replacement(ReplacementOutcome.GAVE_UP.value)
-        return saved
-
-    async def _is_alone(self, it: Instance) -> bool:
-        """Return True if nobody else of its lineage can have a machine, but its own heir."""
-        chain = it.chain
-        if chain is None:
-            return True
-        others = [other for other in await self.instances.of_lineage(chain.lineage) if other.id != it.id]
-        heir_id = None if chain.heir is None else chain.heir.id
-        return all(other.status is Status.DELETED for other in others if other.id != heir_id)
-
-    async def _is_scarce(self, it: Instance) -> bool:
-        """Return True if the catalogue shows hardly anything that would do."""
-        try:
-            offers = await self.catalogue.offers_of(billing_modes(it.wish))
-            ranking = rank_offers(require_offers(offers, it.wish), it.wish)
-        except (CloudError, NotFound):
-            return False
-        return all(offer.stock in SCARCE_STOCK for offer in ranking.accepted)
-
-    async def _heir(self, it: Instance) -> Instance | None:
-        return None if it.chain is None or it.chain.heir is None else await self._found(it.chain.heir.id)
-
-    async def _found(self, instance_id: str) -> Instance | None:
-        try:
-            return await self.instances.get(instance_id)
-        except NotFound:
-            return None
-
-    async def _save(
-        self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
-    ) -> LeasedInstance:
-        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
+    return timedelta(0)
 
 
-def _heir_in(it: Instance) -> tuple[Chain, Heir]:
-    assert it.chain is not None and it.chain.heir is not None, "only a handover has these steps"
-    return it.chain, it.chain.heir
+async def _next_handover_step(this_pass: InstancePass) -> SuccessionStep | None:
+    services, instance = this_pass.services, this_pass.instance
+    if not may_be_replaced(instance):
+        return None
+    known = lineage_of(instance, await _replacement_of(services, instance))
+    listed_since = None
+    if instance.goal is Goal.RUNNING and not was_taken_back(instance):
+        last = await services.stores.observations.last_believable_list()
+        listed_since = None if last is None else last.started_at
+    is_alone = await _is_alone(services, instance)
+    original = predecessor_of(instance, this_pass.observation, listed_since, is_alone=is_alone)
+    lead, is_scarce = timedelta(0), False
+    if original.is_notice_confirmed and instance.reclaim is not None and known.heir is None:
+        boot = time_to_ready(await services.stores.instances.ready_times_s(instance.product_name))
+        usual = await _notices(services).usual()
+        original = replace(original, loss_expected_at=counted_on_until(instance.reclaim, usual))
+        lead, is_scarce = lead_time(boot, usual), await _is_scarce(services, instance)
+    return succession_step(original, known, lead, services.clock.now(), is_scarce=is_scarce)
+
+
+async def _is_alone(services: Services, instance: Instance) -> bool:
+    """Return True if no other instance of the lineage can have a machine, except its own replacement."""
+    chain = instance.chain
+    if chain is None:
+        return True
+    lineage = await services.stores.instances.of_lineage(chain.lineage)
+    own = {instance.id, None if chain.heir is None else chain.heir.id}
+    return all(other.status is Status.DELETED for other in lineage if other.id not in own)
+
+
+async def _is_scarce(services: Services, instance: Instance) -> bool:
+    """Return True if the catalogue shows hardly any offer that would do."""
+    try:
+        offers = await services.catalogue.offers_of(billing_modes(instance.wish))
+        ranking = rank_offers(require_offers(offers, instance.wish), instance.wish)
+    except (CloudError, NotFound):
+        return False
+    return all(offer.stock in SCARCE_STOCK for offer in ranking.accepted)
+
+
+def _notices(services: Services) -> NoticeLengths:
+    return NoticeLengths(services.stores.flags, services.rules.reclaim_notice)
+
+
+async def _make_replacement(this_pass: InstancePass, why: Why) -> timedelta:
+    services, instance = this_pass.services, this_pass.instance
+    limits = services.key_cache.limits_of(instance.owner)
+    change = await make_replacement(services, instance, why, limits)
+    assert change.heir is not None, "a replacement is made"
+    replacement = change.heir.instance
+    # On the change of the original, so that the lock of the audit log comes before all others.
+    record = SYSTEM_CALLER.audit_record(AUDIT_ACTION, instance.id, services.clock.now(), after=replacement.id)
+    try:
+        await this_pass.write(replace(change, audit_record=record))
+    except (QuotaExceeded, BudgetExhausted) as refusal:
+        await _record_refused(this_pass, refusal)
+        return REFUSED_RETRY
+    log.info("instance.replacing", instance_id=instance.id, heir=replacement.id, why=why.value)
+    return timedelta(0)
+
+
+async def _record_refused(this_pass: InstancePass, refusal: QuotaExceeded | BudgetExhausted) -> None:
+    """Report once that a replacement cannot be made, and why."""
+    instance = this_pass.instance
+    chain = instance.chain or Chain(instance.id)
+    if chain.refused:
+        return
+    details = {"code": refusal.code, **dict(refusal.details)}
+    await this_pass.save(
+        replace(instance, chain=replace(chain, refused=True)),
+        NewEvent(instance_event.REPLACEMENT_REFUSED, refusal.message, details),
+    )
+    this_pass.services.meter.replacement(ReplacementOutcome.REFUSED.value)
+
+
+async def _retire(this_pass: InstancePass) -> None:
+    """Delete the original as if the user had asked: its replacement can be used."""
+    services, before, now = this_pass.services, this_pass.instance, this_pass.services.clock.now()
+    chain, heir = _heir_in(before)
+    reason = f"{heir.id} has taken over"
+    after = goal_rules.delete(before, services.ids.new("op_"), now)
+    taken_over = replace(chain, heir=replace(heir, has_taken_over=True))
+    after = replace(after, chain=taken_over, reason=f"asked to delete: {reason}")
+    new_event = NewEvent(
+        instance_event.GOAL_EVENTS[after.status],
+        after.reason,
+        {},
+        before.status.value,
+        after.status.value,
+        instance_event.Cause(instance_event.CauseCode.SUCCESSION, reason),
+    )
+    change = services.event_recorder.change(after, new_event, actor=ACTOR)
+    operation = before.operation
+    if operation is not None and operation.is_running:
+        is_replace = operation.kind is OperationKind.REPLACE
+        ended = operation.succeeded(now) if is_replace else operation.superseded(now)
+        change = replace(change, operations=(ended, *change.operations))
+    replacement = await _replacement_of(services, before)
+    await this_pass.write(change)
+    usable_since = now if replacement is None or replacement.ready_at is None else replacement.ready_at
+    outcome, gap_s = outcome_of_handover(before, usable_since)
+    services.meter.replacement(outcome.value, gap_s)
+    if before.reclaim is not None and outcome is ReplacementOutcome.WARM:
+        await _notices(services).note_unharmed()
+    log.info("instance.retired", instance_id=before.id, heir=heir.id)
+
+
+async def _cancel(this_pass: InstancePass, reason: str) -> timedelta:
+    """Remove the replacement. The original remembers it until it is proven gone, and has no other before."""
+    services, instance = this_pass.services, this_pass.instance
+    replacement = await _replacement_of(services, instance)
+    along = None if replacement is None else removal_of(services, replacement, reason)
+    if along is None:
+        return HANDOVER_RECHECK
+    change = Change(instance, also=(along,))
+    await this_pass.write(change)
+    await wake_ended(services, change)
+    return timedelta(0)
+
+
+async def _forget(this_pass: InstancePass) -> None:
+    """Forget a replacement that is gone, so that the original may have another."""
+    services, instance = this_pass.services, this_pass.instance
+    replacement = await _replacement_of(services, instance)
+    chain, known = _heir_in(instance)
+    error = None if replacement is None else replacement.last_error
+    after = replace(instance, chain=chain.without_heir(None if error is None else services.clock.now()))
+    change = services.event_recorder.change(after)
+    operation = instance.operation
+    if operation is not None and operation.is_running and operation.kind is OperationKind.REPLACE:
+        failure = error or Failure("REPLACEMENT_FAILED", f"{known.id} is gone", services.clock.now())
+        ended = operation.failed(replace(failure, at=services.clock.now()))
+        change = services.event_recorder.change(replace(after, operation=ended))
+        change = replace(change, operations=(ended,))
+    await this_pass.write(change)
+    outcome = ReplacementOutcome.CANCELLED if error is None else ReplacementOutcome.FAILED
+    services.meter.replacement(outcome.value)
+
+
+async def _give_up(this_pass: InstancePass) -> None:
+    """Report that the instance was replaced too often in one day, and is not replaced any more."""
+    instance = this_pass.instance
+    chain, most = instance.chain or Chain(instance.id), instance.replacement.max_replacements
+    reason = f"it was replaced {most} times in 24 h, and is not any more"
+    await this_pass.save(
+        replace(instance, chain=replace(chain, gave_up=True)),
+        NewEvent(instance_event.REPLACEMENT_GAVE_UP, reason, {"maxReplacements": most}),
+    )
+    this_pass.services.meter.replacement(ReplacementOutcome.GAVE_UP.value)
+
+
+def _heir_in(instance: Instance) -> tuple[Chain, Heir]:
+    assert instance.chain is not None and instance.chain.heir is not None, "only a handover has these steps"
+    return instance.chain, instance.chain.heir
+
+
+async def wake_original(services: Services, instance: Instance) -> None:
+    """Start a pass of the original when its replacement has settled. Else it would begin in half a minute."""
+    if instance.chain is None or instance.chain.replaces is None:
+        return
+    original = await _found(services, instance.chain.replaces)
+    if original is None or original.status is Status.DELETED:
+        return
+    if original.chain and original.chain.heir:
+        await services.stores.jobs.wake_or_enqueue([services.job_factory.reconcile_job(original)])
+
+
+async def _replacement_of(services: Services, instance: Instance) -> Instance | None:
+    if instance.chain is None or instance.chain.heir is None:
+        return None
+    return await _found(services, instance.chain.heir.id)
+
+
+async def _found(services: Services, instance_id: str) -> Instance | None:
+    try:
+        return await services.stores.instances.get(instance_id)
+    except NotFound:
+        return None

@@ -1,4 +1,4 @@
-"""Read the use of machines, and decide which ones are idle."""
+"""Read the use of machines, and decide which instances are idle."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from gpuherd.domain.instance.idleness import (
     CloudTime,
     MachineUse,
     UseWatch,
+    Utilization,
     after_answer,
     are_late,
     asked_span,
@@ -45,72 +46,52 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.instance_state import usable_since
 from gpuherd.domain.instance.lease import ActivityCheck, Idleness
 from gpuherd.ports.clock_port import Clock
-from gpuherd.ports.egress_port import ActivityProbe, UseMetrics
-from gpuherd.ports.instance_port import Instances
-from gpuherd.ports.job_port import Jobs
-from gpuherd.ports.observation_port import Observations
 from gpuherd.ports.replica_port import Flags
-from gpuherd.usecases.cloud.guard_creates import AccountGuard
-from gpuherd.usecases.events.record_event import EventRecorder, NewEvent
-from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.events.record_event import NewEvent
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 LOOKS_AT_ONCE = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchUse:
-    """Runs every few seconds, at the leader."""
+async def watch_idleness(services: Services) -> int:
+    """Look at the use of the instances that may end by idleness; return how many. The leader calls this."""
+    # guard: what our clock showed before it was set back counts for the age of metrics
+    services.use_clock.note_time()
+    due = await services.stores.instances.due_for_use_look(services.clock.now(), LOOKS_AT_ONCE)
+    if not due or not await services.account.is_confirmed():
+        return 0
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(look_at_use(services, instance)) for instance in due]
+    watches = [task.result() for task in tasks]
+    looked = [(instance, watch) for instance, watch in zip(due, watches, strict=True) if watch is not None]
+    may_end = await _may_end(services, _shown_by(looked))
+    for instance, watch in looked:
+        is_held = watch.is_over and instance.id not in may_end
+        await _write(services, instance, held(watch, services.clock.now()) if is_held else watch)
+    return len(looked)
 
-    instances: Instances
-    jobs: Jobs
-    look: LookAtUse
-    brake: IdleBrake
-    account: AccountGuard
-    event_recorder: EventRecorder
-    job_factory: JobFactory
-    clock: Clock
 
-    async def __call__(self) -> int:
-        """Return how many looks were made."""
-        # guard: what our clock showed before it was set back counts for the age of metrics
-        self.look.note_time()
-        due = await self.instances.due_for_use_look(self.clock.now(), LOOKS_AT_ONCE)
-        if not due or not await self.account.is_confirmed():
-            return 0
-        watches = await self._look_at(due)
-        looked = [(it, watch) for it, watch in zip(due, watches, strict=True) if watch is not None]
-        may_end = await self.brake.may_end(_shown_by(looked))
-        for it, watch in looked:
-            is_held = watch.is_over and it.id not in may_end
-            await self._write(it, held(watch, self.clock.now()) if is_held else watch)
-        return len(looked)
+async def _write(services: Services, instance: Instance, watch: UseWatch) -> None:
+    is_warning = watch.warned and not (instance.use_watch is not None and instance.use_watch.warned)
+    new_events = [_warning(instance, watch)] if is_warning else []
+    known = replace(instance, use_watch=watch, settled=instance.settled and not watch.is_over)
+    try:
+        saved = await services.stores.instances.update(services.event_recorder.change(known, *new_events))
+    except StaleWrite:
+        # The instance has changed since it was read. The next round looks at it again.
+        return
+    if watch.is_over:
+        log.info("idleness.over", instance_id=instance.id)
+        await services.stores.jobs.wake_or_enqueue([services.job_factory.reconcile_job(saved)])
 
-    async def _look_at(self, due: Sequence[Instance]) -> list[UseWatch | None]:
-        async with asyncio.TaskGroup() as group:
-            looks = [group.create_task(self.look(it)) for it in due]
-        return [it.result() for it in looks]
 
-    async def _write(self, it: Instance, watch: UseWatch) -> None:
-        is_warning = watch.warned and not (it.use_watch is not None and it.use_watch.warned)
-        told = [self._warning(it, watch)] if is_warning else []
-        known = replace(it, use_watch=watch, settled=it.settled and not watch.is_over)
-        try:
-            saved = await self.instances.update(self.event_recorder.change(known, *told))
-        except StaleWrite:
-            # It has changed since it was read, and is looked at again with the next ones.
-            return
-        if watch.is_over:
-            log.info("idleness.over", instance_id=it.id)
-            await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
-
-    def _warning(self, it: Instance, watch: UseWatch) -> NewEvent:
-        assert watch.ends_at is not None and it.terms.idle is not None, (
-            "only an end that is near is announced"
-        )
-        words = f"it is idle, and ends at {iso(watch.ends_at)} unless somebody says that it is in use"
-        details = {"endsAt": iso(watch.ends_at), "then": it.terms.idle.then.value}
-        return NewEvent(instance_event.IDLE_WARNING, words, details)
+def _warning(instance: Instance, watch: UseWatch) -> NewEvent:
+    rule = instance.terms.idle
+    assert watch.ends_at is not None and rule is not None, "only an end that is near is announced"
+    reason = f"it is idle, and ends at {iso(watch.ends_at)} unless somebody says that it is in use"
+    details = {"endsAt": iso(watch.ends_at), "then": rule.then.value}
+    return NewEvent(instance_event.IDLE_WARNING, reason, details)
 
 
 def _shown_by(looked: Sequence[tuple[Instance, UseWatch]]) -> Looks:
@@ -124,83 +105,86 @@ def _shown_by(looked: Sequence[tuple[Instance, UseWatch]]) -> Looks:
 
 
 def _newly_busy_at(it: Instance, watch: UseWatch) -> datetime | None:
-    """Return when it was busy by the samples, if no look before has shown that."""
+    """Return when it was busy by the samples, if no earlier look has shown that."""
     known = None if it.use_watch is None else it.use_watch.busy_at
     return watch.busy_at if watch.busy_at is not None and (known is None or watch.busy_at > known) else None
 
 
 def _used_at(it: Instance, watch: UseWatch) -> datetime | None:
-    """Return when it was last used, as far as anybody has seen or said."""
+    """Return when it was last used, as far as the metrics or the user have told."""
     return max(filter(None, (watch.busy_at, it.used_at)), default=None)
 
 
-@dataclass(kw_only=True)
-class LookAtUse:
-    """Asks, and writes nothing down."""
+@dataclass
+class UseClock:
+    """Knows how far the cloud's clock has come, by our own clock and by the metrics of all machines."""
 
-    metrics: UseMetrics
-    activity: ActivityProbe
     clock: Clock
-    # Since when anybody could have told us that an instance is in use.
+    # Since then this process has received heartbeats.
     up_since: datetime
-    # By what our own clock and the metrics of all machines have shown.
     _cloud_time: CloudTime | None = field(default=None, init=False)
 
     def note_time(self, reached: datetime | None = None) -> None:
-        """Note what the clock shows, or what the metrics have reached: it may be set back any time."""
+        """Note what our clock shows, or what the metrics have reached: our clock may be set back."""
         now, uptime_s = self.clock.now(), self.clock.boottime()
         self._cloud_time = latest_cloud_time(self._cloud_time, reached or now, uptime_s)
 
-    async def __call__(self, it: Instance) -> UseWatch | None:
-        """Return what is known now; None: the budget of calls is used up, and the look is still due."""
-        rule = it.terms.idle
-        usable_from = usable_since(it)
-        assert rule is not None and usable_from is not None, "only what can be idle is looked at"
-        watch = it.use_watch
-        if rule.activity is not None:
-            answer = await self._ask(it, rule.activity)
-            watch = after_answer(rule, watch, answer, self.clock.now())
-        if watch is not None and not must_read_samples(rule, watch, self.clock.now()):
-            return watch
-        try:
-            use = await self._read(it, rule)
-        except RateLimited:
-            # Whom the application was asked about is not asked again at once.
-            return (
-                None
-                if rule.activity is None or watch is None
-                else replace(watch, look_at=self.clock.now() + LOOK_AGAIN)
-            )
-        return judge(rule, watch, use, self._not_before(it, rule, usable_from), self.clock.now())
+    def are_late(self, samples: Sequence[Utilization]) -> bool:
+        """Return True if the newest of these samples is too old by the cloud's own clock."""
+        return are_late(samples, self._cloud_time, self.clock.boottime())
 
-    async def _ask(self, it: Instance, check: ActivityCheck) -> AppAnswer:
-        port = next((port for port in it.ports if port.port == check.port), None)
-        return AppAnswer() if port is None else await self.activity.ask(port, check.path)
 
-    async def _read(self, it: Instance, rule: Idleness) -> MachineUse | None:
-        known_until = None if it.use_watch is None else it.use_watch.known_until
-        # Where none is known, all of the machine, whatever our clock showed when it was rented.
-        known_until = known_until or it.created_at - CLOCK_OFF_MAX
-        begin, end = asked_span(rule, self.clock.now(), known_until)
-        try:
-            samples = await self.metrics.samples(it.cloud_id or "", begin, end, sample_interval(rule))
-        except RateLimited:
-            raise
-        except CloudError:
-            # guard: metrics that are away are use
+async def look_at_use(services: Services, instance: Instance) -> UseWatch | None:
+    """Return what is known now. None: the budget of calls is used up, and the look is still due."""
+    rule, watch, usable_from = instance.terms.idle, instance.use_watch, usable_since(instance)
+    assert rule is not None and usable_from is not None, "only what can be idle is looked at"
+    if rule.activity is not None:
+        answer = await _ask_application(services, instance, rule.activity)
+        watch = after_answer(rule, watch, answer, services.clock.now())
+    if watch is not None and not must_read_samples(rule, watch, services.clock.now()):
+        return watch
+    try:
+        use = await _read_metrics(services, instance, rule)
+    except RateLimited:
+        if rule.activity is None or watch is None:
             return None
-        # What comes from after the time that was asked for is nonsense.
-        if newest := max((it.at for it in samples if it.at <= end), default=None):
-            self.note_time(newest)
-        if are_late(samples, self._cloud_time, self.clock.boottime()):
-            return UNKNOWN_USE
-        return use_of(samples, rule, it.wish.gpu_num, self.clock.now())
+        # The application has just answered: it is not asked again at once.
+        return replace(watch, look_at=services.clock.now() + LOOK_AGAIN)
+    earliest = _earliest_end(services.use_clock, instance, rule, usable_from)
+    return judge(rule, watch, use, earliest, services.clock.now())
 
-    def _not_before(self, it: Instance, rule: Idleness, usable_since: datetime) -> datetime:
-        earliest = first_end(rule, usable_since, it.used_at)
-        # Whoever sends heartbeats may have sent one that we were not there to hear.
-        # guard: a heartbeat that nobody was there to hear counts
-        return earliest if it.used_at is None else max(earliest, self.up_since + rule.window)
+
+async def _ask_application(services: Services, instance: Instance, check: ActivityCheck) -> AppAnswer:
+    port = next((port for port in instance.ports if port.port == check.port), None)
+    return AppAnswer() if port is None else await services.activity_probe.ask(port, check.path)
+
+
+async def _read_metrics(services: Services, instance: Instance, rule: Idleness) -> MachineUse | None:
+    known_until = None if instance.use_watch is None else instance.use_watch.known_until
+    # Where none is known, all of the machine, whatever our clock showed when it was rented.
+    known_until = known_until or instance.created_at - CLOCK_OFF_MAX
+    begin, end = asked_span(rule, services.clock.now(), known_until)
+    cloud_id, interval = instance.cloud_id or "", sample_interval(rule)
+    try:
+        samples = await services.use_metrics.samples(cloud_id, begin, end, interval)
+    except RateLimited:
+        raise
+    except CloudError:
+        # guard: metrics that are away are use
+        return None
+    # Samples from after the requested time are wrong.
+    if newest := max((sample.at for sample in samples if sample.at <= end), default=None):
+        services.use_clock.note_time(newest)
+    if services.use_clock.are_late(samples):
+        return UNKNOWN_USE
+    return use_of(samples, rule, instance.wish.gpu_num, services.clock.now())
+
+
+def _earliest_end(use_clock: UseClock, instance: Instance, rule: Idleness, usable_from: datetime) -> datetime:
+    earliest = first_end(rule, usable_from, instance.used_at)
+    # A user who sends heartbeats may have sent one while this process was not there to receive it.
+    # guard: a heartbeat that nobody was there to hear counts
+    return earliest if instance.used_at is None else max(earliest, use_clock.up_since + rule.window)
 
 
 # Why nothing ends by idleness.
@@ -220,7 +204,7 @@ class Looks:
     """What a round of looks has shown."""
 
     over: Sequence[tuple[Instance, UseWatch]] = ()
-    # Which were not idle, and when they were last used, as far as anybody has seen or said.
+    # Which were not idle, and when they were last used, as far as the metrics or the user have told.
     in_use: Mapping[str, datetime] = field(default_factory=dict)
     # Which of them the metrics have shown in use, and when.
     seen_in_use: Mapping[str, datetime] = field(default_factory=dict)
@@ -235,57 +219,53 @@ class _Memory:
     used_s: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class IdleBrake:
-    """Judges all that would end together; the flag is for people, the next look decides anew."""
+async def _may_end(services: Services, looks: Looks) -> frozenset[str]:
+    """Judge all instances that would end together; return those that may end.
 
-    flags: Flags
-    observations: Observations
-    clock: Clock
+    The flag is for people. The next round decides anew.
+    """
+    now_s = services.clock.now().timestamp()
+    was_held = await services.stores.flags.get(AUTO_STOP_BRAKED) is not None
+    before = await _recall(services.stores.flags)
+    spells = _still_counting(before.spells, looks, now_s, is_braked=was_held)
+    if not spells and not looks.over and not was_held:
+        return frozenset()
+    for instance, watch in looks.over:
+        spells[instance.id] = _spell(instance, watch, spells.get(instance.id), now_s)
+    bound = await services.stores.observations.bound_to([])
+    used_s = {**before.used_s, **{key: at.timestamp() for key, at in looks.seen_in_use.items()}}
+    over = [instance.id for instance, _ in looks.over]
+    verdict = judge_spells(over, spells, used_s, bound.instances, now_s)
+    for key in verdict.may_end:
+        spells[key] = replace(spells[key], has_ended=True)
+    waits = any(not spell.has_ended for spell in spells.values())
+    memory = _Memory(spells, _newest(used_s, len(spells)) if waits else {})
+    if memory != before:
+        await _remember(services.stores.flags, memory)
+    await _report_brake(services.stores.flags, verdict.reason)
+    return verdict.may_end
 
-    async def may_end(self, looks: Looks) -> frozenset[str]:
-        """Return which of those whose time is over may end."""
-        now_s, was_held = self.clock.now().timestamp(), await self.held() is not None
-        before = await self._recall()
-        spells = _still_counting(before.spells, looks, now_s, is_braked=was_held)
-        if not spells and not looks.over and not was_held:
-            return frozenset()
-        for it, watch in looks.over:
-            spells[it.id] = _spell(it, watch, spells.get(it.id), now_s)
-        bound = await self.observations.bound_to([])
-        used_s = {**before.used_s, **{key: at.timestamp() for key, at in looks.seen_in_use.items()}}
-        verdict = judge_spells([it.id for it, _ in looks.over], spells, used_s, bound.instances, now_s)
-        for key in verdict.may_end:
-            spells[key] = replace(spells[key], has_ended=True)
-        waits = any(not it.has_ended for it in spells.values())
-        await self._remember(before, _Memory(spells, _newest(used_s, len(spells)) if waits else {}))
-        await self._tell(verdict.reason)
-        return verdict.may_end
 
-    async def held(self) -> str | None:
-        """Say why some do not end by idleness, None if all may."""
-        return await self.flags.get(AUTO_STOP_BRAKED)
+async def _recall(flags: Flags) -> _Memory:
+    kept = json.loads(await flags.get(IDLE_FOUND) or "{}")
+    spells = {key: IdleSpell.from_doc(doc) for key, doc in kept.get("spells", {}).items()}
+    return _Memory(spells, kept.get("used", {}))
 
-    async def _recall(self) -> _Memory:
-        kept = json.loads(await self.flags.get(IDLE_FOUND) or "{}")
-        spells = {key: IdleSpell.from_doc(doc) for key, doc in kept.get("spells", {}).items()}
-        return _Memory(spells, kept.get("used", {}))
 
-    async def _remember(self, before: _Memory, memory: _Memory) -> None:
-        if memory == before:
-            return
-        doc = {"spells": {key: asdict(it) for key, it in memory.spells.items()}, "used": memory.used_s}
-        await self.flags.put(IDLE_FOUND, json.dumps(doc) if memory.spells else None)
+async def _remember(flags: Flags, memory: _Memory) -> None:
+    doc = {"spells": {key: asdict(spell) for key, spell in memory.spells.items()}, "used": memory.used_s}
+    await flags.put(IDLE_FOUND, json.dumps(doc) if memory.spells else None)
 
-    async def _tell(self, reason: str | None) -> None:
-        said = await self.held()
-        if (reason is None) == (said is None):
-            return
-        if reason is not None:
-            log.error("idleness.braked", reason=reason)
-        else:
-            log.info("idleness.released")
-        await self.flags.put(AUTO_STOP_BRAKED, reason)
+
+async def _report_brake(flags: Flags, reason: str | None) -> None:
+    is_braked = await flags.get(AUTO_STOP_BRAKED) is not None
+    if is_braked == (reason is not None):
+        return
+    if reason is not None:
+        log.error("idleness.braked", reason=reason)
+    else:
+        log.info("idleness.released")
+    await flags.put(AUTO_STOP_BRAKED, reason)
 
 
 def _still_counting(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +27,10 @@ from gpuherd.domain.instance.health import (
     begin_check,
     explain_health,
 )
-from gpuherd.usecases.reconcile.check_health import ROUND_MAX_S, CheckHealth
+from gpuherd.ports.egress_port import Prober
+from gpuherd.usecases.reconcile.check_health import ROUND_MAX_S, check_health
+from gpuherd.usecases.reconcile.clock_steps import ClockAdjustments
+from gpuherd.usecases.services import Services
 from tests.support.fake_clock import START, FakeClock
 
 WEB = PortMapping(8080, "https://web.example.com", "http")
@@ -69,12 +75,24 @@ class ScriptedProber:
         return (self._clock.now() - START).total_seconds()
 
 
+Checker = Callable[
+    [HealthCheck, Health | None, tuple[PortMapping, ...]], Coroutine[Any, Any, tuple[Health, float | None]]
+]
+
+
+def checker_of(prober: Prober, clock: FakeClock, seed: int = 7) -> Checker:
+    parts = SimpleNamespace(
+        prober=prober, clock=clock, rng=random.Random(seed), clock_adjustments=ClockAdjustments(clock)
+    )
+    return partial(check_health, cast(Services, parts))
+
+
 def a_checker(
     script: dict[int, Behaviour], takes_s: float = 0.0
-) -> tuple[CheckHealth, ScriptedProber, FakeClock]:
+) -> tuple[Checker, ScriptedProber, FakeClock]:
     clock = FakeClock(auto=True)
     prober = ScriptedProber(clock, script, takes_s)
-    return CheckHealth(prober, clock, random.Random(7)), prober, clock
+    return checker_of(prober, clock), prober, clock
 
 
 async def test_a_machine_that_answers_passes_in_one_round() -> None:
@@ -140,7 +158,7 @@ async def test_a_round_does_not_outlast_its_bound() -> None:
 
 
 async def run_to_the_end(
-    checker: CheckHealth, clock: FakeClock, check: HealthCheck, ports: tuple[PortMapping, ...]
+    checker: Checker, clock: FakeClock, check: HealthCheck, ports: tuple[PortMapping, ...]
 ) -> Health:
     """Do as the worker does: a round, a wait, and everything stored in between."""
     health: Health | None = None
@@ -192,7 +210,7 @@ async def test_every_check_ends_in_time_and_never_hurries(
     clock = FakeClock(auto=True)
     prober = ScriptedProber(clock, {8080: up_after(up_s)}, takes_s)
     check = HealthCheck(None, "/", timeout_ms, retries, delay_ms, max_ms)
-    health = await run_to_the_end(CheckHealth(prober, clock, random.Random(seed)), clock, check, (WEB,))
+    health = await run_to_the_end(checker_of(prober, clock, seed), clock, check, (WEB,))
     lasted_s = (clock.now() - START).total_seconds()
     assert health.ended
     assert lasted_s <= max_ms / 1000 + 1.1
@@ -275,7 +293,7 @@ async def test_a_wall_clock_that_steps_back_does_not_hurt() -> None:
 async def test_a_cancelled_round_leaves_no_look_behind() -> None:
     clock = FakeClock()
     prober = ScriptedProber(clock, {8080: up_after(0), 8888: up_after(0)}, takes_s=5)
-    checker = CheckHealth(prober, clock, random.Random(7))
+    checker = checker_of(prober, clock)
     task = asyncio.create_task(checker(CHECK, None, (WEB, JUPYTER)))
     await clock.advance(1)
     assert clock.sleepers == 2
@@ -294,7 +312,7 @@ class BusyProber:
 
 async def test_who_could_not_be_asked_is_not_given_up_when_the_time_is_over() -> None:
     clock = FakeClock(auto=True)
-    checker = CheckHealth(BusyProber(), clock, random.Random(7))
+    checker = checker_of(BusyProber(), clock)
     health = begin_check(CHECK, (WEB,), clock.now())
     await clock.advance(CHECK.max_wait_ms / 1000 + 1)
     health, wait_s = await checker(CHECK, health, (WEB,))
