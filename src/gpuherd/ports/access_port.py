@@ -1,4 +1,4 @@
-"""What is to be remembered of API keys, sessions, the audit log, idempotency keys, and secrets."""
+"""What the use cases store about API keys, sessions, the audit log, idempotency keys, and secrets."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from gpuherd.domain.webhooks.webhook_signing import KeyWebhookSecret
 
 @dataclass(frozen=True)
 class IdempotencyClaim:
-    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
+    """The caller's own key for one request (`Idempotency-Key`), and a fingerprint of the request."""
 
-    # The id of the caller's key: two callers may use the same word.
+    # The id of the caller's API key: two callers may use the same word.
     scope: str
     key: str
     fingerprint: str
-    # What the fingerprint was with earlier keys, where it is made with one.
+    # Fingerprints with earlier sealing keys, if the fingerprint is keyed.
     earlier: tuple[str, ...] = ()
 
     def is_for(self, fingerprint: str) -> bool:
-        """Return True if this is the request that was remembered so."""
+        """Return True if the stored fingerprint is of this request."""
         return fingerprint == self.fingerprint or fingerprint in self.earlier
 
 
 class Sealer(Protocol):
-    """Encrypts what must be kept, with a key that is not in the database."""
+    """Encrypts stored values with a key that is not in the database."""
 
     def check(self) -> None:
-        """Raise `SecretsKeyMissing` if nothing can be sealed."""
+        """Raise `SecretsKeyMissing` if values cannot be sealed."""
         ...
 
     def seal(self, value: Secret, about: str) -> str:
-        """Return the value encrypted and authenticated; only with the same `about` can it be opened."""
+        """Return the value encrypted and authenticated. Opening needs the same `about`."""
         ...
 
     def unseal(self, sealed: str, about: str) -> Secret:
@@ -45,11 +45,14 @@ class Sealer(Protocol):
         ...
 
     def is_current(self, sealed: str) -> bool:
-        """Return True if the key that seals now has sealed it."""
+        """Return True if the present key sealed it."""
         ...
 
     def digests(self, text: str) -> tuple[str, ...]:
-        """Return a keyed digest by each key, the newest first: only who has the key can try guesses."""
+        """Return a keyed digest for each key, the newest first.
+
+        Without the keys, the text cannot be guessed.
+        """
         ...
 
 
@@ -57,89 +60,89 @@ class NamedSecrets(Protocol):
     """Secrets by owner and name, sealed."""
 
     async def put(self, secret: NamedSecret, audit_record: AuditRecord) -> NamedSecret:
-        """Remember a secret in place of the one of its name, and return it with when the first was made."""
+        """Store a secret, replacing the one with its name. Return it with its first creation time."""
         ...
 
     async def list_of(self, owner: str) -> tuple[NamedSecret, ...]:
-        """Return all of an owner, by name."""
+        """Return all secrets of an owner, by name."""
         ...
 
     async def list_all(self) -> tuple[NamedSecret, ...]:
-        """Return all of all owners."""
+        """Return the secrets of all owners."""
         ...
 
     async def reseal(self, secret: NamedSecret, sealed: str) -> bool:
-        """Keep the same value sealed anew, unless it has changed meanwhile; tell whether it was done."""
+        """Store the same value sealed again, unless it has changed. Return True if it was stored."""
         ...
 
     async def find(self, owner: str, name: str) -> NamedSecret | None:
-        """Return one, if there is one."""
+        """Return one secret; None if there is none."""
         ...
 
     async def remove(self, owner: str, name: str, audit_record: AuditRecord) -> bool:
-        """Forget one, and tell whether there was one; only then it is recorded."""
+        """Delete one secret. Return True and write the audit record if there was one."""
         ...
 
 
 class ApiKeys(Protocol):
-    """The keys, without what would let anybody in."""
+    """The API keys. The store never holds the keys themselves."""
 
     async def add(self, key: ApiKey, audit_record: AuditRecord) -> None:
-        """Remember a new key, and who made it; `Conflict` if its id is taken."""
+        """Store a new key, and who made it; `Conflict` if its id is taken."""
         ...
 
     async def list_all(self) -> tuple[ApiKey, ...]:
-        """Return all, oldest first, revoked ones too."""
+        """Return all keys, also revoked ones, oldest first."""
         ...
 
     async def get(self, key_id: str) -> ApiKey:
-        """Return one; `NotFound` (KEY_NOT_FOUND) if there is none."""
+        """Return one key; `NotFound` (KEY_NOT_FOUND) if there is none."""
         ...
 
     async def revoke(self, key_id: str, audit_record: AuditRecord) -> ApiKey:
-        """Make a key worthless from now on, and return it. Quiet if it is already."""
+        """Revoke a key and return it. A second revocation changes nothing."""
         ...
 
     async def set_webhook_secret(
         self, before: ApiKey, secret: KeyWebhookSecret, audit_record: AuditRecord
     ) -> None:
-        """Let this secret sign for the key from now on; `StaleWrite` if it has another than `before` says."""
+        """Set the secret that signs for the key; `StaleWrite` if it is no longer the one in `before`."""
         ...
 
     async def record_use(self, moments: Mapping[str, datetime]) -> None:
-        """Note when keys were last used; an earlier moment than the one known changes nothing."""
+        """Record when keys were last used. An earlier moment than the stored one changes nothing."""
         ...
 
 
 @dataclass(frozen=True)
 class AuditPage:
-    """One page of the log, and the number after which the next one goes on."""
+    """One page of the log, and the number after which the next page begins."""
 
     entries: tuple[AuditEntry, ...]
     total: int
     next_cursor: int | None
-    # None as long as nothing was pruned.
+    # None until the first pruning.
     anchor: AuditAnchor | None = None
 
 
 class AuditLog(Protocol):
-    """The log. Most entries are written together with what they tell of; nothing ever changes one.
+    """The audit log. Most entries are written in the transaction of their action; none is ever changed.
 
-    The oldest are pruned in their time, and the anchor keeps the chain verifiable.
+    The oldest are pruned in time, and the anchor keeps the chain verifiable.
     """
 
     async def append(self, audit_record: AuditRecord) -> AuditEntry:
-        """Write an entry by itself, just before something is done that no transaction of ours can hold."""
+        """Write an entry alone, directly before an action that has no transaction."""
         ...
 
     async def page(self, limit: int, cursor: int | None = None, *, oldest_first: bool = False) -> AuditPage:
-        """Return entries, newest first unless told otherwise."""
+        """Return entries, newest first by default."""
         ...
 
 
 @dataclass(frozen=True)
 class StoredReply:
-    """What was answered to a request, to be answered again."""
+    """The reply to a request, for a repeat of the request."""
 
     status: int
     headers: Mapping[str, str]
@@ -147,34 +150,34 @@ class StoredReply:
 
 
 class IdempotencyStore(Protocol):
-    """Requests that carried an `Idempotency-Key`, other than those that instances keep with themselves."""
+    """Requests with an `Idempotency-Key`, except those that instances store themselves."""
 
     async def begin(self, claim: IdempotencyClaim) -> StoredReply | None:
-        """Take the claim and return None, or return what was answered to the same request before.
+        """Take the claim and return None, or return the earlier reply to the same request.
 
-        `IdempotencyKeyReused` if it was another request, `Conflict` (IDEMPOTENCY_KEY_IN_USE) if that one is
-        still being answered. A claim that was taken long ago and never answered may be taken again.
+        `IdempotencyKeyReused` if it was another request. `Conflict` (IDEMPOTENCY_KEY_IN_USE) if the request
+        is still running. An old claim without a reply may be taken again.
         """
         ...
 
     async def finish(self, claim: IdempotencyClaim, reply: StoredReply) -> None:
-        """Keep the reply to the request that has the claim."""
+        """Store the reply to the request that has the claim."""
         ...
 
     async def release(self, claim: IdempotencyClaim) -> None:
-        """Give the claim up: nothing was done."""
+        """Release the claim: nothing was done."""
         ...
 
 
 class RevokedSessions(Protocol):
-    """Sessions of the dashboard that somebody signed out of before their time was over."""
+    """Dashboard sessions that were signed out before their end."""
 
     async def add(self, session_id: str, expires_at: datetime, audit_record: AuditRecord) -> None:
-        """Let a session be over in every replica, and write down who ended it. Quiet if it already is."""
+        """End a session in every replica, and record who ended it. A second call changes nothing."""
         ...
 
     async def has(self, session_id: str) -> bool:
-        """Return True if it is over; `StoreUnavailable` where nobody can tell."""
+        """Return True if the session has ended; `StoreUnavailable` if that is unknown."""
         ...
 
 
@@ -187,42 +190,43 @@ class AuditPruning:
 
 
 class Retention(Protocol):
-    """What becomes too old to be kept."""
+    """Deletes old records."""
 
     async def prune_claims(self, before: datetime) -> int:
-        """Forget the claims that were made before then; return how many."""
+        """Delete the claims made before then; return how many."""
         ...
 
     async def prune_instances(self, before: datetime) -> int:
-        """Forget the instances that were deleted before then, with all that happened to them."""
+        """Delete the instances that were deleted before then, with all their records."""
         ...
 
     async def prune_failed_instances(self, before: datetime) -> int:
-        """Forget the instances that failed before then, if nothing of them can cost money any more.
+        """Delete the instances that failed before then and can cost nothing any more.
 
-        Kept is one whose machine, or another with its tag, is on record, or whose create is unresolved.
+        An instance is kept if its machine, or a machine with its tag, is on record, or if a create is
+        unresolved.
         """
         ...
 
     async def prune_account_events(self, before: datetime) -> int:
-        """Forget what happened to the account before then, but for the latest of it; return how many."""
+        """Delete the account events before then, except the latest; return how many."""
         ...
 
     async def prune_sessions(self, before: datetime) -> int:
-        """Forget that sessions were signed out of which would have ended before then; return how many."""
+        """Delete signed-out sessions that would have ended before then; return how many."""
         ...
 
     async def prune_plans(self, before: datetime) -> int:
-        """Forget the held plans that expired before then; return how many."""
+        """Delete the held plans that expired before then; return how many."""
         ...
 
     async def prune_costs(self, before: datetime) -> int:
-        """Forget the spans that had ended before then, and bills and sums of days before; return how many."""
+        """Delete the spans that ended before then, and older bills and sums; return how many."""
         ...
 
     async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
-        """Forget the entries that were written before then, but for the newest; the log records it.
+        """Delete the audit entries written before then, except the newest. The log records this.
 
-        Nothing is pruned from a chain that is broken: what shows it must stay.
+        A broken chain is not pruned: the evidence must stay.
         """
         ...

@@ -1,4 +1,4 @@
-"""Time, randomness and ids as dependencies: a test moves hours in microseconds and replays a seed."""
+"""Time, randomness and ids as dependencies. A test moves hours in microseconds and replays a seed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the house may know about time."""
+    """Time, for all other modules."""
 
     def now(self) -> datetime:
         """Return the wall clock, aware, in UTC. It may jump: use it for stamps, not for durations."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow. Use it for durations and in-process deadlines."""
+        """Return seconds that never decrease. Use it for durations and in-process deadlines."""
         ...
 
     def boottime(self) -> float:
-        """Return such seconds that go on while the host is suspended.
+        """Return seconds that also count while the host is suspended.
 
-        Use it where others may have acted meanwhile: whether a lease still holds, whether a decision or a
-        price is too old. It is no more comparable with `monotonic` than with the wall clock.
+        Use it if others may have acted meanwhile: for leases, decisions and prices. Do not compare it with
+        `monotonic` or the wall clock.
         """
         ...
 
@@ -36,7 +36,7 @@ class Clock(Protocol):
 ID_RANDOM_BITS = 80
 
 
-# Jitter and simulation draw from one of these, handed in, so that a seed repeats a run.
+# Jitter and simulation draw from an injected generator, so that a seed repeats a run.
 Random = random.Random
 
 
@@ -51,22 +51,21 @@ class Ids:
         self._lock = threading.Lock()
 
     def new(self, prefix: str = "", at: datetime | None = None) -> str:
-        """Return an id of this moment; whoever has just looked at the clock may hand it in."""
+        """Return an id of this moment, or of `at`."""
         millis = int((at or self._clock.now()).timestamp() * 1000)
         fresh = (millis << ID_RANDOM_BITS) | self._rng.getrandbits(ID_RANDOM_BITS)
-        # The writer's thread makes ids too, and no two threads may get the same one.
+        # The writer's thread makes ids too. Two threads must not get the same id.
         with self._lock:
-            # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were
-            # made.
+            # Two ids of one millisecond, or after a clock stepped back, still sort in the order of creation.
             number = self._last = max(fresh, self._last + 1)
         return prefix + _digits(number, ULID_LENGTH)
 
     def nonce(self) -> str:
-        """Return six characters, 30 bits of chance: two processes do not draw the same."""
+        """Return six characters, 30 random bits: two processes do not draw the same."""
         return _digits(self._nonces.getrandbits(30), 6)
 
     def secret_nonce(self) -> str:
-        """Return 256 bits of chance in hexadecimal: the part of a secret that nobody can guess."""
+        """Return 256 random bits in hexadecimal: the secret part of a secret."""
         return f"{self._nonces.getrandbits(256):064x}"
 
 
@@ -76,7 +75,7 @@ def id_pattern(prefix: str) -> re.Pattern[str]:
 
 
 def ulid_number(text: str) -> int | None:
-    """Return the 128 bits of a ULID; None if it is none."""
+    """Return the 128 bits of a ULID; None if the text is not one."""
     if len(text) != ULID_LENGTH or not text.isascii() or text.translate(_NOTHING):
         return None
     number = int(text.translate(_BASE_32), 32)
@@ -87,7 +86,7 @@ ULID_LENGTH = 26
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-# The digits that `int` knows, and a table that leaves nothing of a ULID.
+# The digits of `int`, and a table that removes all characters of a ULID.
 _BASE_32 = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 
 

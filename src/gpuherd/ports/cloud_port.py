@@ -19,10 +19,10 @@ from gpuherd.domain.cloud.template import (
 
 
 class Cloud(Protocol):
-    """A place that rents machines. Every call may raise `CloudUnavailable`: surely nothing happened.
+    """A cloud that rents machines. Every call may raise `CloudUnavailable`: certainly nothing happened.
 
-    Calls that only read are repeated inside where that helps; calls that change something never are, and they
-    are not sent after `send_by_s` of the boot-time clock: whoever decided on them may have slept since.
+    The adapter repeats reads if that helps. It never repeats changes, and it does not send them after
+    `send_by_s` of the boot-time clock, because the deciding process may have slept.
     """
 
     async def list_regions(self) -> tuple[Region, ...]:
@@ -42,14 +42,14 @@ class Cloud(Protocol):
         ...
 
     async def check_registry_auth(self, auth_id: str) -> None:
-        """Return if the registry credential exists; `NotFound` (REGISTRY_AUTH_NOT_FOUND) if it does not.
+        """Raise `NotFound` (REGISTRY_AUTH_NOT_FOUND) if the registry credential does not exist.
 
-        The credential itself never comes back from here.
+        The credential itself is never returned.
         """
         ...
 
     async def list_machines(self) -> Listing:
-        """Return all machines of the account, and whether the pages fitted together."""
+        """Return all machines of the account, and whether the pages fit together."""
         ...
 
     async def get_machine(self, cloud_id: str) -> Machine:
@@ -61,38 +61,38 @@ class Cloud(Protocol):
         ...
 
     async def create_machine(self, order: CreateCall) -> str:
-        """Rent one machine and return its id. The call is made once, whatever happens.
+        """Rent one machine and return its id. The call is sent once, whatever happens.
 
-        `OutOfStock`, `CloudRefused`, `CloudUnavailable`: surely not rented.
-        `OutcomeUnknown`: it may be rented; the caller must look for the tag before any further try.
+        `OutOfStock`, `CloudRefused`, `CloudUnavailable`: certainly not rented. `OutcomeUnknown`: it may be
+        rented. The caller must look for the tag before any further try.
         """
         ...
 
     async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        """Ask for a start; `OutOfStock`, `CloudRefused`, `MachineGone` or `OutcomeUnknown` if need be."""
+        """Request a start. May raise `OutOfStock`, `CloudRefused`, `MachineGone` or `OutcomeUnknown`."""
         ...
 
     async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        """Ask for a stop."""
+        """Request a stop."""
         ...
 
     async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        """Ask for a restart; `CloudRefused`, `MachineGone` or `OutcomeUnknown` if need be."""
+        """Request a restart. May raise `CloudRefused`, `MachineGone` or `OutcomeUnknown`."""
         ...
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        """Ask for the removal. Quiet when the machine is already gone."""
+        """Request the removal. Succeeds if the machine is already gone."""
         ...
 
 
 class NetworkVolumes(Protocol):
-    """The account's network volumes. Every call may raise `CloudUnavailable`: surely nothing happened."""
+    """The account's network volumes. Every call may raise `CloudUnavailable`: certainly nothing happened."""
 
     async def create_volume(self, order: VolumeOrder, send_by_s: float = math.inf) -> str:
-        """Make one volume and return its id. The call is made once, whatever happens.
+        """Make one volume and return its id. The call is sent once, whatever happens.
 
-        `Conflict` (VOLUMES_NOT_SUPPORTED), `CloudRefused`: surely not made.
-        `OutcomeUnknown`: it may be there; the caller must look for its name before any further try.
+        `Conflict` (VOLUMES_NOT_SUPPORTED), `CloudRefused`: certainly not made. `OutcomeUnknown`: it may
+        exist. The caller must look for its name before any further try.
         """
         ...
 
@@ -102,35 +102,38 @@ class NetworkVolumes(Protocol):
 
 
 class RegistryCredentials(Protocol):
-    """The account's logins to registries. Every call may raise `CloudUnavailable`: surely nothing happened.
+    """The account's registry logins. Every call may raise `CloudUnavailable`: certainly nothing happened.
 
-    No password ever comes back from here.
+    Passwords are never returned.
     """
 
     async def list_credentials(self) -> tuple[RegistryCredential, ...]:
-        """Return all of them."""
+        """Return all registry logins."""
         ...
 
 
 class ImagePrewarms(Protocol):
-    """The account's image prewarm tasks. Every call may raise `CloudUnavailable`: surely nothing happened.
+    """The account's image prewarm tasks. Every call may raise `CloudUnavailable`: certainly nothing happened.
 
-    No password ever comes back from here, also not in the reason of a failure.
+    Passwords are never returned, also not in the reason of a failure.
     """
 
     async def list_prewarms(self) -> tuple[Prewarm, ...]:
-        """Return all of them, or raise: what is only not shown would look like what was never made."""
+        """Return all tasks, or raise an error.
+
+        A partial list would make a task look as if it was never made.
+        """
         ...
 
     async def prewarm_quota(self) -> PrewarmQuota:
-        """Return how many there are and may be."""
+        """Return how many tasks there are and may be."""
         ...
 
     async def create_prewarm(self, order: PrewarmOrder) -> str:
-        """Begin to pull an image and return the id of the task. The call is made once, whatever happens.
+        """Begin to pull an image and return the id of the task. The call is sent once, whatever happens.
 
-        `CloudRefused`: surely not made, perhaps because the quota is used up.
-        `OutcomeUnknown`: it may be there; the caller must look for it before any further try.
+        `CloudRefused`: certainly not made, perhaps because the quota is used up. `OutcomeUnknown`: it may
+        exist. The caller must look for it before any further try.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""HTTP to strangers: webhooks, probes, and the use of machines."""
+"""Connections to addresses that users chose: webhooks, probes, and the use of machines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FailureCategory(StrEnum):
 
 
 class EgressFailure(GpuherdError):
-    """No usable reply; `detail` holds no URL, header or body, for a webhook URL may itself be a secret."""
+    """No usable reply. `detail` contains no URL, header or body, because a webhook URL may be a secret."""
 
     code = "OUTBOUND_FAILURE"
 
@@ -41,7 +41,7 @@ class EgressFailure(GpuherdError):
 
 @dataclass(frozen=True)
 class EgressReply:
-    """What came back: header names in lower case, and at most as many bytes as were asked for."""
+    """A reply: header names in lower case, and at most the requested number of bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,7 +52,7 @@ class EgressReply:
 
 
 class EgressHttp(Protocol):
-    """The only way to URLs that somebody else chose."""
+    """The only way to send requests to URLs that users chose."""
 
     async def request(
         self,
@@ -64,7 +64,7 @@ class EgressHttp(Protocol):
         timeout_s: float,
         max_bytes: int,
     ) -> EgressReply:
-        """Send one request, once, and return whatever status comes back; `EgressFailure` if none does.
+        """Send one request once, and return the reply with any status; `EgressFailure` if there is none.
 
         Never follows a redirect. `timeout_s` covers everything from the name lookup to the last byte.
         """
@@ -72,27 +72,27 @@ class EgressHttp(Protocol):
 
 
 class EgressStream(Protocol):
-    """A reply that comes bit by bit, and perhaps never ends."""
+    """A reply that arrives in pieces, and may never end."""
 
     status: int
     headers: Mapping[str, str]
 
     async def read(self) -> bytes:
-        """Return what has come, as soon as something has; nothing at the end, `EgressFailure` at a break.
+        """Return the next bytes as soon as some have come; empty at the end, `EgressFailure` at a break.
 
-        What a cancelled call would have returned comes with the next one. Who does not read holds the other
-        side up, and no memory fills.
+        A cancelled call loses nothing: the next call returns its bytes. If no one reads, the sender is held
+        up, and no memory fills.
         """
         ...
 
 
 class EgressStreams(Protocol):
-    """The only way to endless replies of URLs that somebody else chose."""
+    """The only way to read endless replies of URLs that users chose."""
 
     def stream(
         self, url: str, *, headers: Mapping[str, str], timeout_s: float
     ) -> AbstractAsyncContextManager[EgressStream]:
-        """Have a reply for as long as the context lasts; `EgressFailure` if it does not begin.
+        """Open a reply for the duration of the context; `EgressFailure` if it does not begin.
 
         Never follows a redirect. `timeout_s` covers everything from the name lookup to the headers.
         """
@@ -100,15 +100,15 @@ class EgressStreams(Protocol):
 
 
 class EgressTcp(Protocol):
-    """The only way to bare TCP ports that somebody else chose."""
+    """The only way to connect to TCP ports that users chose."""
 
     async def connect(self, host: str, port: int, timeout_s: float) -> float:
-        """Open a connection, close it, and return how many seconds it took; `EgressFailure` if it fails."""
+        """Open and close a connection, and return the seconds it took; `EgressFailure` if it fails."""
         ...
 
 
 class Resolver(Protocol):
-    """Turns a name into addresses."""
+    """Resolves a name to addresses."""
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Return every address of `host`; `OSError` if the name cannot be looked up."""
@@ -116,28 +116,28 @@ class Resolver(Protocol):
 
 
 class Prober(Protocol):
-    """Looks at one port of a machine from outside, as the program's users would."""
+    """Checks one port of a machine from outside, as its users would."""
 
     async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
-        """Look once, for at most `check.timeout_ms`.
+        """Check once, for at most `check.timeout_ms`.
 
-        Whatever the target, its address or the network does is a result and never an exception; nothing that
-        the target wrote is in it. Where too many looks are under way, none is made (`not_asked`): nobody
-        waits for long.
+        Every failure of the target, its address or the network is a result and never an exception. The result
+        quotes nothing of the target. If too many checks are running, this one is not made (`not_asked`), so
+        no caller waits for long.
         """
         ...
 
 
 class UseMetrics(Protocol):
-    """The cloud's own measurements. Every call only reads, costs a call, and may raise `CloudError`."""
+    """The cloud's own metrics. Every call only reads, costs a call, and may raise `CloudError`."""
 
     async def samples(
         self, cloud_id: str, begin: datetime, end: datetime, interval: timedelta
     ) -> tuple[Utilization, ...]:
-        """Return how busy a machine was, as far as it is known.
+        """Return how busy a machine was, as far as known.
 
-        A moment at which one of its GPUs or its CPU was not measured is left out. `RateLimited` when the
-        budget of such calls is used up.
+        A moment without a sample of every GPU and the CPU is left out. `RateLimited` if the budget of such
+        calls is used up.
         """
         ...
 
@@ -146,5 +146,5 @@ class ActivityProbe(Protocol):
     """Asks an application whether it is in use."""
 
     async def ask(self, port: PortMapping, path: str) -> AppAnswer:
-        """Ask once. Whatever goes wrong is an answer that says nothing, and never an exception."""
+        """Ask once. Every failure is an empty answer and never an exception."""
         ...

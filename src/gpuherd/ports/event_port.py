@@ -1,4 +1,4 @@
-"""What the use cases need of the log of events: all that happened, in one order, readable from any point."""
+"""The log of events: all events in one order, readable from any point."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpuherd.ports.webhook_port import OutboxEntries
 
 @dataclass(frozen=True)
 class AccountEvent:
-    """An event that belongs to no instance."""
+    """An event without an instance."""
 
     # Numbered when it is written.
     event: Event
-    # Returns the webhooks of the numbered event; called in its transaction.
+    # Returns the webhooks of the numbered event. The store calls it in the event's transaction.
     outbox_entries_for: Callable[[Event], OutboxEntries]
 
 
@@ -24,19 +24,19 @@ class AccountEvent:
 class LoggedEvent:
     """An event and its place in the log."""
 
-    # Grows with every event; numbers may be missing, and those of one instance are in the order of its story.
+    # It grows with every event, and numbers may be missing. Events of one instance are in their own order.
     position: int
     event: Event
-    # Of the instance; None for events of the account.
+    # Name of the instance; None for account events.
     name: str | None = None
     owner: str | None = None
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which events are meant; nothing said means all."""
+    """Which events to return; by default all."""
 
-    # Only events of this owner's instances: those of the account are nobody's.
+    # Only events of this owner's instances. Account events have no owner.
     owner: str | None = None
     instance_id: str | None = None
     type: str | None = None
@@ -51,14 +51,14 @@ class EventFilter:
 
 @dataclass(frozen=True)
 class EventPage:
-    """Some events, and how far the log was looked through for them."""
+    """Some events, and the position up to which the log was searched."""
 
     events: tuple[LoggedEvent, ...]
-    # Reading on after this misses nothing and repeats nothing.
+    # Reading from here misses nothing and repeats nothing.
     position: int
-    # Whether there may be more at once.
+    # True if more events may be available now.
     more: bool
-    # Whether something behind `position` cannot be told yet, because a writer before it is not done.
+    # True if an event behind `position` cannot be returned yet, because an earlier writer has not finished.
     held_up: bool = False
 
 
@@ -66,12 +66,12 @@ EVERYTHING = EventFilter()
 
 
 class EventLog(Protocol):
-    """The events of all instances and of the account, until they are forgotten."""
+    """The events of all instances and of the account, until they are pruned."""
 
     async def after(self, position: int, limit: int, wanted: EventFilter = EVERYTHING) -> EventPage:
-        """Return the events behind a position, oldest first.
+        """Return the events after a position, oldest first.
 
-        What is returned once as looked through stays so: no event ever appears at or before `position`.
+        A searched position is final: no event ever appears at or before `position` later.
         """
         ...
 
@@ -82,19 +82,19 @@ class EventLog(Protocol):
         ...
 
     async def newest(self) -> int:
-        """Return the position at which the log ends now; 0 if it is empty."""
+        """Return the position of the last event; 0 if the log is empty."""
         ...
 
     async def highest(self) -> int:
-        """Return the highest position that any reader, of whichever process, can have been told."""
+        """Return the highest position that any reader of any process can have received."""
         ...
 
 
 class AccountEventLog(Protocol):
-    """Where events of the account are written that go with nothing else."""
+    """Writes account events that belong to no other change."""
 
     async def append_account(self, events: Sequence[AccountEvent]) -> None:
-        """Number events of the account and write them down with their webhooks, in one transaction.
+        """Number account events and write them with their webhooks, in one transaction.
 
         `StaleWrite` if another process numbered one at the same moment: nothing was written.
         """

@@ -1,7 +1,7 @@
-"""Instances in the store, and the leases on them. One database keeps the promises of all such ports.
+"""Instances in the store, and the leases on them. One database keeps the promises of all these ports.
 
-Any method may raise `StoreUnavailable`: nothing was changed, unless it is a `StoreOutcomeUnknown`, which may
-have changed everything that was asked for. "The store is down" is never "not found".
+Any method may raise `StoreUnavailable`: nothing was changed. `StoreOutcomeUnknown` means that everything or
+nothing was changed. "The store is down" never looks like "not found".
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ class EndedStatus:
 
 @dataclass(frozen=True)
 class Change:
-    """What shall become true of one instance, in one transaction or not at all."""
+    """A change of one instance, written in one transaction or not at all."""
 
-    # As it shall be; its `version` is the one that was read.
+    # The new state; its `version` is the one that was read.
     instance: Instance
     events: tuple[Event, ...] = ()
-    # Inserted when new, else overwritten.
+    # Inserted if new, otherwise overwritten.
     attempt: Attempt | None = None
     deliveries: tuple[Delivery, ...] = ()
     jobs: tuple[NewJob, ...] = ()
-    # The job that has reached its end with this change.
+    # The job that finishes with this change.
     finished_job: str | None = None
-    # The lease goes back with this change: nobody has to wait for a release of its own.
+    # The change also releases the lease, which saves a second write.
     releases_lease: bool = False
-    # What the clocks show, where a machine ends: how long ago its call went out is told by that, even if the
-    # wall clock was set since and no list has noticed.
+    # The clock readings when a machine ends. They give the age of its call, even if the wall clock was set
+    # since and no list has noticed.
     reading: ClockReading | None = None
-    # Operations that this change makes, moves or ends.
+    # Operations that this change makes, advances or ends.
     operations: tuple[Operation, ...] = ()
-    # Who asks for this, for the audit log; None for what gpuherd does by itself.
+    # Who requests this, for the audit log; None for gpuherd itself.
     audit_record: AuditRecord | None = None
-    # Nothing is written (`QuotaExceeded`) if with this the owner's instances would use more.
+    # Nothing is written (`QuotaExceeded`) if the owner's instances would then exceed these limits.
     limits: Limits | None = None
-    # Nothing is written (`BudgetExhausted`) if a budget that the instance is in has too little left for this.
+    # Nothing is written (`BudgetExhausted`) if a budget of the instance has too little left.
     judged_by: BudgetRules | None = None
-    # An instance that takes over from this one, made with this change or not at all. `StaleWrite` if its link
-    # has one already. Its limits and budgets are judged with this one as it will be.
+    # A replacement that is made with this change or not at all. `StaleWrite` if its link is taken. Its limits
+    # and budgets are judged with this instance in its new state.
     heir: Change | None = None
-    # What shall become true of others of its lineage, with this change or not at all.
+    # Changes of other instances of the lineage, written with this one or not at all.
     also: tuple[Change, ...] = ()
-    # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
+    # For the histogram of times in each status; None if no status ends or its start is unknown.
     ended_status: EndedStatus | None = None
 
     @property
@@ -84,13 +84,13 @@ class Change:
 
     @property
     def binds_machine(self) -> bool:
-        """Whether the instance has its machine since this change."""
+        """True if the instance gets its machine with this change."""
         is_bound = self.attempt is not None and self.attempt.state is AttemptState.BOUND
         return is_bound or any(it.type == ADOPTED for it in self.events)
 
     @property
     def ends_machine(self) -> bool:
-        """Whether nothing more comes of the instance's machine: it has ended, or its removal is proven."""
+        """True if the instance's machine has ended, or its removal is proven."""
         has_ended = any(it.type in (DELETED, FAILED) for it in self.events)
         # guard: a machine that no list has shown costs until its removal is proven
         return not self.instance.releasing and (has_ended or was_machine_proven_gone(self.instance))
@@ -102,11 +102,11 @@ class LeasedInstance:
 
     instance: Instance
     attempts: tuple[Attempt, ...]
-    # Of the machine that is bound, and of those that carry the tag of the open attempt; while none is bound
-    # also of those that carry any other tag of this instance and are not to be removed: a closed call may
-    # have made one late, and this database may be older than the machine.
+    # Of the bound machine and of machines with the tag of the open attempt. If no machine is bound, also of
+    # machines with any other tag of this instance that are not ordered away: a closed call may have made one
+    # late, and this database may be older than the machine.
     observations: tuple[ObservedMachine, ...]
-    # Lists made since the open attempt was sent, or since the removal was asked for, oldest first.
+    # Lists since the open attempt was sent, or since the removal was requested, oldest first.
     lists: tuple[ListRecord, ...]
     token: str
 
@@ -144,25 +144,25 @@ class InstancePage:
 
 @dataclass(frozen=True)
 class LiveInstance:
-    """An instance that is not deleted, and the tag of its create call if the outcome of one is open."""
+    """An instance that is not deleted, and the tag of its create call if the outcome is open."""
 
     instance: Instance
     open_tag: str | None
 
 
 class Instances(Protocol):
-    """Instances and what happened to them."""
+    """Instances and their records."""
 
     async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
-        """Remember a new instance with its first events, deliveries and jobs, and return it.
+        """Store a new instance with its first events, deliveries and jobs, and return it.
 
-        If one of the claims is taken, nothing is written and the instance that has it is returned;
-        `IdempotencyKeyReused` if that one was asked for with another body.
+        If a claim is taken, nothing is written and the instance that has it is returned;
+        `IdempotencyKeyReused` if that one was created with another body.
         """
         ...
 
     async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
-        """Write a change that somebody outside of a pass has made, and return the instance as it is now.
+        """Write a change from outside of a pass, and return the instance as it is now.
 
         `StaleWrite` if the instance has changed since it was read, or the claim is taken: nothing was
         written. The claim then stands for the instance's present operation.
@@ -170,11 +170,13 @@ class Instances(Protocol):
         ...
 
     async def claim_operation(self, claim: IdempotencyClaim, instance: Instance) -> None:
-        """Let the claim stand for the operation that the instance has; quiet if it is taken."""
+        """Let the claim stand for the instance's operation. Changes nothing if it is taken."""
         ...
 
     async def claimed_operation(self, claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
-        """Return what this claim stands for, if it was made; `IdempotencyKeyReused` if for something else."""
+        """Return what the claim stands for, if it exists; `IdempotencyKeyReused` if it is for another
+        request.
+        """
         ...
 
     async def operation(self, operation_id: str) -> tuple[Operation, str]:
@@ -182,19 +184,19 @@ class Instances(Protocol):
         ...
 
     async def claimed(self, claim: IdempotencyClaim) -> Instance | None:
-        """Return the instance that has this claim, if there is one; `IdempotencyKeyReused` as above."""
+        """Return the instance of this claim, if there is one; `IdempotencyKeyReused` as above."""
         ...
 
     async def get(self, instance_id: str) -> Instance:
-        """Return one; `NotFound` (INSTANCE_NOT_FOUND) if there is none."""
+        """Return one instance; `NotFound` (INSTANCE_NOT_FOUND) if there is none."""
         ...
 
     async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
-        """Return all (of an owner) that have this name and are not deleted, newest first."""
+        """Return all instances (of an owner) with this name that are not deleted, newest first."""
         ...
 
     async def of_lineage(self, lineage: str) -> tuple[Instance, ...]:
-        """Return all instances of a lineage that are remembered, the first of them first."""
+        """Return all stored instances of a lineage, the first instance first."""
         ...
 
     async def page(self, query: InstanceQuery) -> InstancePage:
@@ -202,19 +204,19 @@ class Instances(Protocol):
         ...
 
     async def count_by_status(self) -> Mapping[Status, int]:
-        """Return how many there are in each status, also where there are none."""
+        """Return the number of instances in each status, zeros included."""
         ...
 
     async def all_live(self, owner: str | None = None) -> Sequence[LiveInstance]:
-        """Return all (of an owner) that are not deleted, newest first."""
+        """Return all instances (of an owner) that are not deleted, newest first."""
         ...
 
     async def due_for_use_look(self, now: datetime, limit: int) -> Sequence[Instance]:
-        """Return those of which it should be found out whether they are idle, longest due first."""
+        """Return the instances whose idleness must be checked, longest due first."""
         ...
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
-        """Return what happened, oldest first."""
+        """Return the events, oldest first."""
         ...
 
     async def attempts(self, instance_id: str) -> tuple[Attempt, ...]:
@@ -224,13 +226,13 @@ class Instances(Protocol):
     async def ready_times_s(self, product_name: str) -> Sequence[float]:
         """Return how long the latest rentals of this product took until they were usable.
 
-        It goes by what was rented, under its name in the catalogue, not by how it was wished for.
+        The product is the catalogue name of what was rented, not the name in the launch spec.
         """
         ...
 
 
 class InstanceLeases(Protocol):
-    """Exclusive leases on instances, which every save checks."""
+    """Exclusive leases on instances. Every save checks them."""
 
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
         """Acquire the lease and read the instance; None while another holder has it.
@@ -247,49 +249,54 @@ class InstanceLeases(Protocol):
         ...
 
     async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
-        """Return the leased instance with everything about it as it is now; `StaleWrite` if it was lost."""
+        """Return the leased instance with everything about it as it is now; `StaleWrite` if the lease was
+        lost.
+        """
         ...
 
     async def release(self, leased: LeasedInstance) -> None:
-        """Give the lease back. Quiet when it was lost, or went back with the last change."""
+        """Release the lease. Changes nothing if it was lost, or released by the last change."""
         ...
 
 
 class CapacityMemory(Protocol):
-    """Instances in line, and offers that the cloud has refused for lack of stock."""
+    """Instances in line, and offers that the cloud refused for lack of stock."""
 
     async def load(self) -> tuple[Sequence[Instance], Sequence[OfferRest]]:
-        """Return all that are in line, the oldest first, and all offers that rest or did lately."""
+        """Return all instances in line, the oldest first, and all offers that rest or did recently."""
         ...
 
     async def remember(self, rest: OfferRest) -> None:
-        """Write down how an offer rests, over what is known of it."""
+        """Store the rest of an offer, replacing the earlier one."""
         ...
 
     async def forget(self, key: OfferKey) -> None:
-        """Forget the refusals of an offer. Quiet when there are none."""
+        """Delete the refusals of an offer, if there are any."""
         ...
 
     async def note_reclaim(self, key: OfferKey, at: datetime) -> None:
-        """Write down that the cloud has taken a spot machine back there, or will."""
+        """Record that the cloud took a spot machine of this offer back, or will."""
         ...
 
     async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
-        """Return where machines were taken back since then and when, and forget where it was longer ago."""
+        """Return the offers whose machines were taken back since then, and when.
+
+        Older records are deleted.
+        """
         ...
 
     async def prune(self, before: datetime) -> int:
-        """Forget offers that were refused before then for the last time; return how many."""
+        """Delete offers whose last refusal was before then; return how many."""
         ...
 
 
 class HeldPlans(Protocol):
-    """Plans that may be rented for a while. Which are used up is known by the claims of instances."""
+    """Plans that can be rented for a while. The claims of instances show which are used."""
 
     async def add(self, plan: HeldPlan) -> None:
-        """Remember a plan."""
+        """Store a plan."""
         ...
 
     async def find(self, plan_id: str, owner: str) -> HeldPlan | None:
-        """Return a plan of this owner, expired or not; None if there is none (any more)."""
+        """Return a plan of this owner, expired or not; None if there is none."""
         ...

@@ -1,4 +1,4 @@
-"""The jobs: what is to be done, what was, and what came of it; and the engine that delivers them."""
+"""The jobs: what must be done, what was done, and the results; and the engine that delivers them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class JobPage:
 
 @dataclass(frozen=True)
 class JobStats:
-    """How many jobs stand where."""
+    """The number of jobs in each state."""
 
     by_status: Mapping[JobStatus, int]
     by_kind: Mapping[str, int]
-    # How long the job that is due for the longest time has waited.
+    # How long the job that has been due longest has waited.
     oldest_due_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class UnscheduledWork:
-    """Work that nobody does."""
+    """Work without a job."""
 
     instances: tuple[Instance, ...]
     deliveries: tuple[Delivery, ...]
@@ -63,7 +63,7 @@ class DueJob:
 
 
 class Jobs(Protocol):
-    """The jobs: what people see, and what the worker records about them."""
+    """The jobs: what people see, and what the worker records."""
 
     async def get(self, job_id: str) -> Job:
         """Return one job; `NotFound` (JOB_NOT_FOUND) if there is none."""
@@ -78,23 +78,26 @@ class Jobs(Protocol):
         ...
 
     async def oldest_due_s(self) -> float:
-        """Return for how many seconds the oldest due job has waited; the cost does not grow with jobs."""
+        """Return for how many seconds the oldest due job has waited.
+
+        The cost does not grow with the number of jobs.
+        """
         ...
 
     async def mark_started(self, job_id: str) -> Job | None:
-        """Take a job that waits and is due, and return it; None if there is nothing to run.
+        """Take a waiting, due job and return it; None if there is nothing to run.
 
-        Of two processes only one gets it. Each take is counted. The job has failed, and None is returned, if
-        five processes in a row have taken it and ended without a word.
+        Of two processes only one gets it. Each take is counted. If five processes in a row took it and died,
+        the job fails, and None is returned.
         """
         ...
 
     async def mark_finished(self, job_id: str) -> None:
-        """Note that a job has done its work. Quiet when that is known."""
+        """Record that a job has done its work. A second call changes nothing."""
         ...
 
     async def snooze(self, job_id: str, delay: timedelta) -> None:
-        """End a pass: the next one is due after `delay`, or at once if somebody woke the job meanwhile."""
+        """End a pass. The next one is due after `delay`, or at once if the job was woken meanwhile."""
         ...
 
     async def take_over(self, job_ids: Sequence[str] | None = None) -> int:
@@ -102,34 +105,34 @@ class Jobs(Protocol):
         ...
 
     async def deliver_overdue(self, limit: int) -> int:
-        """Have the engine told again of jobs that are due for long; return how many there were.
+        """Make the engine deliver jobs again that are long overdue; return how many.
 
-        The queue has lost them, or all workers are busy. A job whose pass should have ended long ago is
-        taken over.
+        The queue has lost them, or all workers are busy. A job whose pass should have ended long ago is taken
+        over.
         """
         ...
 
     async def due(self, limits: Mapping[tuple[str, ...], int]) -> tuple[list[DueJob], datetime | None]:
-        """Return the jobs that are due, at most so many of some kinds, and when the next other one is due.
+        """Return the due jobs, at most `limits` of each kind, and when the next other job is due.
 
         Higher priority comes first, then the older job.
         """
         ...
 
     async def record_failure(self, job_id: str, error: str) -> Job:
-        """Count a failed try; the job has failed for good when none is left."""
+        """Count a failed try. The job fails permanently if no try is left."""
         ...
 
     async def mark_failed(self, job_id: str, error: str) -> None:
-        """Count a failed try after which no other makes sense."""
+        """Fail a job permanently."""
         ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> int:
-        """Take new jobs, except where an unfinished one has the key. Return how many were taken."""
+        """Take new jobs, except those whose key an unfinished job has. Return how many were taken."""
         ...
 
     async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Wake the unfinished jobs with these keys, at once; take a new job where there is none."""
+        """Wake the unfinished jobs with these keys, at once. Take a new job for each other key."""
         ...
 
     async def reopen(self, job_id: str) -> Job:
@@ -137,15 +140,15 @@ class Jobs(Protocol):
         ...
 
     async def with_end(self, after: str, limit: int) -> Sequence[Instance]:
-        """Return those that rest until some time of theirs is over, by id, from the one after `after` on."""
+        """Return the instances whose time runs while they rest, by id, after the id `after`."""
         ...
 
     async def unscheduled(self, limit: int) -> UnscheduledWork:
-        """Return what is unfinished or due and has no job (a crash, a lost job or a deadline left it so)."""
+        """Return unfinished or due work without a job (after a crash, a lost job or a deadline)."""
         ...
 
     async def prune(self, before: datetime) -> int:
-        """Forget jobs that ended before then."""
+        """Delete jobs that ended before then; return how many."""
         ...
 
 
@@ -162,11 +165,11 @@ class Passes(Protocol):
     """Runs the passes of jobs, for the engine."""
 
     async def run(self, job_id: str) -> None:
-        """Run one pass, and record when the next one is due. Nothing that the pass raises comes out."""
+        """Run one pass, and record when the next one is due. Errors of the pass are not raised."""
         ...
 
     async def end(self, limit_s: float) -> None:
-        """Begin no pass any more, give the running ones `limit_s`, then cancel them: those are due again."""
+        """Start no new pass, give running ones `limit_s`, then cancel them. Cancelled jobs are due again."""
         ...
 
 
@@ -174,11 +177,11 @@ class Engine(Protocol):
     """Delivers due jobs to `Passes.run`: never before they are due, higher priority first.
 
     It may deliver a job twice, or lose one. `Jobs.mark_started` lets one process run a job, and the sweep
-    delivers again what is overdue.
+    delivers overdue jobs again.
     """
 
     async def start(self) -> None:
-        """Begin to take jobs, those that a dead process has left too."""
+        """Begin to take jobs, also those of a dead process."""
         ...
 
     async def stop(self, limit_s: float) -> None:
@@ -186,5 +189,5 @@ class Engine(Protocol):
         ...
 
     def deliver(self, due: Sequence[DueJob]) -> None:
-        """Take note of when jobs are due. The store calls it in the event loop, after each commit."""
+        """Record when jobs are due. The store calls this in the event loop, after each commit."""
         ...

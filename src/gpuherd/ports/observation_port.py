@@ -19,14 +19,14 @@ from gpuherd.ports.instance_port import Change
 
 
 class Observations(Protocol):
-    """What our lists of the cloud showed."""
+    """The stored results of our lists of the cloud."""
 
     async def all_known(self) -> Mapping[str, ObservedMachine]:
-        """Return every machine that we ever saw and that is not known to be gone for good."""
+        """Return every machine ever seen that is not proven to be gone."""
         ...
 
     async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
-        """Return some machines that an honest list must show: bound, in use, and old enough."""
+        """Return some machines that a correct list must show: bound, in use, and old enough."""
         ...
 
     async def record(
@@ -36,64 +36,64 @@ class Observations(Protocol):
         forgotten: Sequence[str],
         metering: Metering | None = None,
     ) -> tuple[Instance, ...]:
-        """Write down a list: what changed, what that costs, what can be forgotten.
+        """Store a list: the changes, their costs, and what can be deleted.
 
-        Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
-        returned, so that its job can be woken at once.
+        Every affected instance is marked unsettled, so that a crash loses none, and is returned, so that its
+        job can be woken.
         """
         ...
 
     async def meter_state(self) -> MeterState:
-        """Return what the meters need to know at a start."""
+        """Return what the meters need at a start."""
         ...
 
     async def unmetered(self) -> Collection[str]:
-        """Return which machines were listed last and have no span of their GPUs that goes on."""
+        """Return the machines that were listed last and have no open GPU span."""
         ...
 
     async def any_unsettled(self) -> bool:
-        """Return True if some instance is not settled, and has a machine or may have one."""
+        """Return True if an instance that has, or may have, a machine is not settled."""
         ...
 
     async def last_list(self) -> ListRecord | None:
-        """Return the list that was written down last."""
+        """Return the last stored list."""
         ...
 
     async def last_believable_list(self) -> ListRecord | None:
-        """Return the latest list that proves anything."""
+        """Return the last credible list."""
         ...
 
     async def last_vouched_list(self) -> ListRecord | None:
-        """Return the latest of those that showed a machine which surely exists."""
+        """Return the last list that showed a machine that certainly exists."""
         ...
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
-        """Return True if one of these is known: seen before, or an instance's, or with the tag of a call."""
+        """Return True if one is known: seen before, bound to an instance, or tagged by a call."""
         ...
 
     async def bound_to(self, cloud_ids: Sequence[str]) -> Bound:
-        """Count the instances that count on one of these machines, and those that count on any."""
+        """Count the instances that have one of these machines, and those that have any."""
         ...
 
     async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:
-        """Return the lists that were begun after this, oldest first; they are kept for a day."""
+        """Return the lists that began after this moment, oldest first. They are kept for a day."""
         ...
 
 
 @dataclass(frozen=True)
 class OrphanCandidate:
-    """One machine that may need a line in the ledger, or has one, with all that we hold about it."""
+    """One machine that may need an entry in the ledger, or has one, with all our records of it."""
 
-    # What the lists say; None when they do not know it (any more).
+    # What the lists say; None if they do not know the machine.
     sighting: ObservedMachine | None
     records: MachineRecords
-    # Its line in the ledger, open or closed.
+    # Its entry in the ledger, open or closed.
     orphan: Orphan | None
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What the ledger and the lists say of one machine."""
+    """What the ledger and the lists say about one machine."""
 
     orphan: Orphan | None
     sighting: ObservedMachine | None
@@ -101,64 +101,64 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class LedgerWrite:
-    """A line of the ledger as it shall be, and the events of it, on an instance or on the account."""
+    """A new state of an entry, and its events on an instance or on the account."""
 
     orphan: Orphan
     change: Change | None = None
     account: tuple[AccountEvent, ...] = ()
-    # Who asks for this, for the audit log; None for what gpuherd does by itself.
+    # Who requests this, for the audit log; None for gpuherd itself.
     audit_record: AuditRecord | None = None
 
 
 class Orphans(Protocol):
-    """The ledger. Lines are kept for a while after their machine is gone."""
+    """The ledger of orphans. Entries are kept for a while after their machine is gone."""
 
     async def candidates(self) -> tuple[OrphanCandidate, ...]:
-        """Return the machines about which something may have to be decided, from one look at all records.
+        """Return the machines that may need a decision, from one read of all records.
 
-        These are listed machines that no instance counts on and that have no open line yet; open lines whose
-        machine is not listed or has an instance now; open lines that are not foreign, or not confirmed, or
-        under an order. A foreign machine that nobody ordered anything about costs nothing here.
+        These are: listed machines without an instance and without an open entry; open entries whose machine
+        is not listed or has an instance now; open entries that are not foreign, not confirmed, or under an
+        order. A foreign machine without an order costs nothing here.
         """
         ...
 
     async def entry(self, cloud_id: str) -> LedgerEntry:
-        """Return what the ledger and the lists say of one machine, which may be nothing."""
+        """Return what the ledger and the lists say about one machine, which may be nothing."""
         ...
 
     async def records(self, machine: Machine) -> MachineRecords:
-        """Return what we hold about a machine now."""
+        """Return our records of a machine."""
         ...
 
     async def open(self) -> tuple[Orphan, ...]:
-        """Return every open line with its machine as the lists show it now, first seen first."""
+        """Return every open entry with its machine as last listed, first seen first."""
         ...
 
     async def save(self, entries: Sequence[LedgerWrite]) -> None:
-        """Write lines and their events in one transaction.
+        """Write entries and their events in one transaction.
 
-        `StaleWrite` if one of the lines or instances has changed since it was read: nothing was written.
+        `StaleWrite` if an entry or instance has changed since it was read: nothing was written.
         """
         ...
 
     async def begin_order(self, orphan: Orphan) -> Orphan | None:
-        """Note that the cloud is asked now to carry out the order, and return the line as it is.
+        """Record that the cloud is now asked to execute the order, and return the entry.
 
-        None if the line has changed since it was read, or if an instance counts on the machine now: then
-        nothing may be asked.
+        None if the entry has changed since it was read, or if an instance has the machine now: then the cloud
+        must not be asked.
         """
         ...
 
     async def adopt(self, orphan: Orphan, change: Change, *, is_new: bool) -> Instance:
-        """Write the instance of `change`, which has the machine, and the line as it ends.
+        """Write the instance of `change`, which has the machine, and close the entry.
 
-        `Conflict` (ORPHAN_CLAIMED) if some instance counts on the machine, `StaleWrite` if the instance or
-        the line has changed since it was read: nothing was written.
+        `Conflict` (ORPHAN_CLAIMED) if another instance has the machine, `StaleWrite` if the instance or the
+        entry has changed since it was read: nothing was written.
         """
         ...
 
     async def ordered_since(self, moment: datetime, by: str) -> int:
-        """Count the machines whose removal was ordered by `by` since then, gone or not."""
+        """Count the machines whose removal `by` ordered since then, gone or not."""
         ...
 
     async def live_instances(self) -> int:
@@ -166,5 +166,5 @@ class Orphans(Protocol):
         ...
 
     async def forget(self, before: datetime) -> int:
-        """Drop lines that were closed before then; return how many."""
+        """Delete entries that were closed before then; return how many."""
         ...

@@ -11,7 +11,7 @@ from gpuherd.domain.audit import AuditRecord
 
 
 class LeaderLeases(Protocol):
-    """Leases that one replica at a time may hold, each for a term that has to be renewed."""
+    """Leases that one replica at a time may hold, each for a term that must be renewed."""
 
     async def acquire_or_renew(self, name: str, holder: str, term: timedelta) -> int | None:
         """Acquire a lease that is free, or renew it; return its fencing token, None while another replica
@@ -32,7 +32,7 @@ class LeaderLeases(Protocol):
 
 @dataclass(frozen=True)
 class Replica:
-    """One process on the common database."""
+    """One process on the shared database."""
 
     id: str
     # all, api or worker
@@ -45,10 +45,10 @@ class Replica:
 
 
 class Replicas(Protocol):
-    """Who is there."""
+    """The running replicas."""
 
     async def heartbeat(self, replica: Replica, forget_before: datetime) -> Sequence[Replica]:
-        """Record a heartbeat, drop replicas that were not seen for long, and return all, oldest first."""
+        """Record a heartbeat, delete replicas that were not seen for long, and return all, oldest first."""
         ...
 
     async def deregister(self, replica_id: str) -> None:
@@ -57,18 +57,21 @@ class Replicas(Protocol):
 
 
 class Flags(Protocol):
-    """Single facts about the whole installation."""
+    """Single values about the whole installation."""
 
     async def get(self, key: str) -> str | None: ...
 
     async def first(self, *keys: str) -> str | None:
-        """Return the value of the first of these keys that has one, all from one look."""
+        """Return the value of the first of these keys that has one, all from one read."""
         ...
 
     async def swap(
         self, key: str, old: str | None, new: str | None, audit_record: AuditRecord | None = None
     ) -> bool:
-        """Put `new` where `old` is (None: nothing), all at once; False if something else is there."""
+        """Replace `old` by `new` (None: no value) in one step.
+
+        Return False if the present value is another.
+        """
         ...
 
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

@@ -12,42 +12,42 @@ from gpuherd.domain.trace_spans import Attribute, EndedSpan, Trace
 
 
 class Meter(Protocol):
-    """Takes note of work that has ended. It never waits and never raises; each call costs microseconds.
+    """Counts finished work. It never waits and never raises; each call costs microseconds.
 
-    Every word is one of a few that are known beforehand: never an id, a path or a name that a user chose.
+    Every label is one of a few fixed words: never an id, a path or a name that a user chose.
     """
 
     def request(self, route: str, method: str, status: int | None, seconds: float) -> None:
-        """One HTTP request; `route` is its template, `status` None if nobody waited for the answer."""
+        """Count one HTTP request; `route` is its template, `status` None if the client went away."""
         ...
 
     def upstream_call(self, endpoint: str, outcome: str, seconds: float) -> None:
-        """One try of one call to the cloud."""
+        """Count one try of one call to the cloud."""
         ...
 
     def turn(self, kind: str, outcome: str, seconds: float) -> None:
-        """One run of one job."""
+        """Count one run of one job."""
         ...
 
     def webhook(self, outcome: str, seconds: float) -> None:
-        """One try to deliver a webhook."""
+        """Count one try to deliver a webhook."""
         ...
 
     def status_left(self, status: str, seconds: float) -> None:
-        """An instance has another status now; it was in this one for `seconds`."""
+        """Count a change of status; the instance was in `status` for `seconds`."""
         ...
 
     def attempt(self, state: str) -> None:
-        """A create call has come into this state."""
+        """Count a create call that has reached this state."""
         ...
 
     def replacement(self, outcome: str, gap_s: float | None = None) -> None:
-        """A replacement has ended; where it was handed over, nothing could be used for `gap_s`."""
+        """Count a finished replacement. After a handover, no instance was usable for `gap_s`."""
         ...
 
 
 class NullMeter:
-    """Takes no note of anything: for tests, and where nobody keeps watch."""
+    """Counts nothing: for tests, and if metrics are off."""
 
     def request(self, route: str, method: str, status: int | None, seconds: float) -> None: ...
 
@@ -65,12 +65,12 @@ class NullMeter:
 
 
 class MetricsPage(Protocol):
-    """All that was counted and timed, and how things stand now, in the words of a monitoring system."""
+    """All metrics and present values, in the format of a monitoring system."""
 
     async def render(self, *, money: bool = True) -> tuple[bytes, str]:
-        """Return the page and its content type. What cannot be read just now is left out.
+        """Return the page and its content type. Values that cannot be read now are left out.
 
-        Without `money` nothing on it tells what anything costs, or what a budget is called.
+        Without `money`, no value shows a cost or the name of a budget.
         """
         ...
 
@@ -79,50 +79,50 @@ SENT, DROPPED = "sent", "dropped"
 
 
 class OngoingSpan(Protocol):
-    """Work that goes on: what is recorded meanwhile, in the same task, is a part of it."""
+    """Unfinished work. What the same task records meanwhile becomes a part of it."""
 
     def note(self, name: str, value: Attribute) -> None:
         """Set an attribute."""
         ...
 
     def rename(self, name: str) -> None:
-        """Call it by another name: its own is sometimes known at its end."""
+        """Change its name: some names are only known at the end."""
         ...
 
     def forget(self) -> None:
-        """Do not keep it after all."""
+        """Drop this span."""
         ...
 
 
 class Tracer(Protocol):
-    """Takes note of work, as spans. It never waits and never raises.
+    """Records work as spans. It never waits and never raises.
 
-    Names and attributes are ids and words of our own: never what a user or the cloud has written.
+    Names and attributes are ids and our own words: never text of a user or of the cloud.
     """
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody keeps traces: ask before you gather what a span needs."""
+        """True if traces are kept. Check this before collecting what a span needs."""
         ...
 
     def record(self, span: EndedSpan) -> None:
-        """Take note of a span that has ended. One without a trace, where nothing is open, is not kept."""
+        """Record a finished span. A span without a trace is dropped if no span is open."""
         ...
 
     def turn(self, name: str, *, is_kept: bool = False) -> AbstractContextManager[OngoingSpan]:
-        """Open a turn of a job about an instance. It is kept if it changed something, or `is_kept` anyway."""
+        """Open the pass of a job on an instance. It is kept if it changes something, or if `is_kept`."""
         ...
 
     def about(self, instance: Instance) -> None:
-        """Say whom the open turn is about."""
+        """Set the instance of the open pass."""
         ...
 
     def step(self, name: str) -> None:
-        """Say what the open turn does."""
+        """Record a step of the open pass."""
         ...
 
     def changed(self) -> None:
-        """Say that the open turn has changed something."""
+        """Record that the open pass has changed something."""
         ...
 
     def work(self, name: str, trace: Trace) -> AbstractContextManager[OngoingSpan]:
@@ -132,7 +132,7 @@ class Tracer(Protocol):
     def request(self, traceparent: str) -> AbstractContextManager[OngoingSpan]:
         """Open a request of a caller that keeps traces: a span of its trace if it keeps this one.
 
-        What begins meanwhile in a trace of its own is linked to it.
+        Traces that begin meanwhile are linked to it.
         """
         ...
 
@@ -142,7 +142,7 @@ class Tracer(Protocol):
 
 
 class _NullSpan:
-    """Stands for any open span where nobody keeps traces; one for all."""
+    """Stands for any open span if no traces are kept. One object serves all."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What the use cases need of webhooks: who wants them, how one is sent, and what became of each."""
+"""What the use cases need of webhooks: their receivers, how one is sent, and the results."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from gpuherd.domain.webhooks.webhook_endpoint import WebhookEndpoint
 
 @dataclass(frozen=True)
 class OutboxEntries:
-    """The webhooks of an event and the jobs that send them, to be written in one transaction with it."""
+    """The webhooks of an event and the jobs that send them. They are written in the event's transaction."""
 
     deliveries: tuple[Delivery, ...] = ()
     jobs: tuple[NewJob, ...] = ()
 
 
 class WakesNext(Enum):
-    """When the next delivery goes at once."""
+    """When the next delivery is sent at once."""
 
     NEVER = "never"
-    # If it waits only for its order.
+    # If it waits only for its turn.
     IF_DUE = "if due"
-    # Whatever its schedule says.
+    # Even if its schedule says later.
     ALWAYS = "always"
 
 
 @dataclass(frozen=True)
 class DeliveryUpdate:
-    """What becomes true with a try of a webhook, in one transaction or not at all."""
+    """The result of one webhook try, written in one transaction or not at all."""
 
     delivery: Delivery
-    # The job that has reached its end with it; failed, if there is an error to say why.
+    # The job that ends with it; it has failed if there is an error.
     finished_job: str | None = None
     error: str | None = None
-    # Jobs to wake, or to take where there is none with that key.
+    # Jobs to wake, or to take if there is none with that key.
     wakes: tuple[NewJob, ...] = ()
-    # When to wake the earliest pending delivery behind it, of the same instance to the same receiver.
+    # When to wake the next pending delivery of the same instance to the same receiver.
     wakes_next: WakesNext = WakesNext.NEVER
 
 
 class Outbox(Protocol):
-    """Webhooks that are on their way.
+    """Webhooks that are not delivered yet.
 
-    A receiver is an endpoint, or the URL that the instance brought along.
+    A receiver is an endpoint, or the URL that an instance named.
     """
 
     async def get(self, delivery_id: str) -> Delivery:
@@ -58,7 +58,7 @@ class Outbox(Protocol):
         ...
 
     async def queued(self, delivery_id: str) -> QueuedDelivery:
-        """Return one delivery and what stands before it, as of one moment; `NotFound` if there is none."""
+        """Return one delivery and the deliveries before it, at one moment; `NotFound` if there is none."""
         ...
 
     async def waiting_with(self, delivery: Delivery, limit: int) -> Sequence[Delivery]:
@@ -69,19 +69,19 @@ class Outbox(Protocol):
         ...
 
     async def save(self, delivery: Delivery) -> None:
-        """Write down how a delivery stands; its bytes never change."""
+        """Store the state of a delivery. Its bytes never change."""
         ...
 
     async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
-        """Write down how a try went and what follows from it.
+        """Store the result of a try and its consequences.
 
-        Return the next delivery if it should go at once and has no job that could be woken.
+        Return the next delivery if it must be sent at once and has no job to wake.
         """
         ...
 
 
 class DeliveryFilter(StrEnum):
-    """Which deliveries are meant: by state, or all that failed and did not arrive yet."""
+    """Which deliveries to list: one state, or all that failed and have not arrived yet."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -91,13 +91,13 @@ class DeliveryFilter(StrEnum):
 
 @dataclass(frozen=True)
 class DeliveryQuery:
-    """Which deliveries to list, newest first unless told otherwise."""
+    """Which deliveries to list, newest first by default."""
 
     state: DeliveryFilter | None = None
     instance_id: str | None = None
     endpoint_id: str | None = None
     type: str | None = None
-    # Only what went to the own addresses of this owner's instances.
+    # Only deliveries to URLs that this owner's instances named.
     owner: str | None = None
     since: datetime | None = None
     limit: int = 50
@@ -115,57 +115,57 @@ class DeliveryPage:
 
 
 class DeliveryLog(Protocol):
-    """Every webhook of the last days, as people look at it."""
+    """Every webhook of the last days, for people."""
 
     async def page(self, query: DeliveryQuery) -> DeliveryPage:
         """Return one page of a list."""
         ...
 
     async def reopen(self, again: Sequence[tuple[Delivery, NewJob]]) -> None:
-        """Write these deliveries as they shall be, with the jobs that send them; never the bytes.
+        """Store the new state of these deliveries with their sending jobs; never the bytes.
 
-        One that has a job still is only made due at once: nothing of it is written.
+        A delivery that still has a job is only made due at once.
         """
         ...
 
     async def prune(self, delivered_before: datetime, dead_before: datetime) -> int:
-        """Forget what was delivered or given up before then; return how many that were."""
+        """Delete what was delivered or given up before then; return how many."""
         ...
 
 
 class WebhookEndpoints(Protocol):
-    """The endpoints."""
+    """The stored endpoints."""
 
     async def add(self, endpoint: WebhookEndpoint, audit_record: AuditRecord | None = None) -> None:
-        """Remember a new one."""
+        """Store a new endpoint."""
         ...
 
     async def get(self, endpoint_id: str) -> WebhookEndpoint:
-        """Return one; `NotFound` (WEBHOOK_ENDPOINT_NOT_FOUND) if there is none."""
+        """Return one endpoint; `NotFound` (WEBHOOK_ENDPOINT_NOT_FOUND) if there is none."""
         ...
 
     async def list_all(self) -> tuple[WebhookEndpoint, ...]:
-        """Return all, oldest first."""
+        """Return all endpoints, oldest first."""
         ...
 
     async def change(
         self, before: WebhookEndpoint, after: WebhookEndpoint, audit_record: AuditRecord | None = None
     ) -> None:
-        """Write a change; `StaleWrite` if somebody else changed it since, `NotFound` if it is gone."""
+        """Write a change; `StaleWrite` if the endpoint changed since, `NotFound` if it is gone."""
         ...
 
     async def remove(self, endpoint_id: str, audit_record: AuditRecord | None = None) -> None:
-        """Forget one; `NotFound` if there is none."""
+        """Delete one endpoint; `NotFound` if there is none."""
         ...
 
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """How one try ended. `detail` is our own sentence and never repeats what the receiver wrote.
+    """The result of one try. `detail` is our own sentence and never quotes the receiver.
 
-    `category` is ok, redirect, gone, throttled, http_4xx, http_5xx, or a `FailureCategory`. Of a mail
-    also smtp_4xx, smtp_5xx, rejected (this message, for good), unknown (the answer was lost, so it may have
-    been taken) and not_configured. `status` is the code that was answered, HTTP's or SMTP's.
+    `category` is ok, redirect, gone, throttled, http_4xx, http_5xx, or a `FailureCategory`. For mail also
+    smtp_4xx, smtp_5xx, rejected (this message, permanently), unknown (the answer was lost, so the mail may
+    have been accepted) and not_configured. `status` is the receiver's HTTP or SMTP code.
     """
 
     accepted: bool
@@ -178,7 +178,7 @@ class DeliveryResult:
 
 @dataclass(frozen=True)
 class WebhookTestResult:
-    """How a test went. What the receiver wrote is not in it."""
+    """The result of a test. It quotes nothing of the receiver."""
 
     event_id: str
     url: str
@@ -186,7 +186,7 @@ class WebhookTestResult:
 
 
 class WebhookSender(Protocol):
-    """Carries one event to one receiver."""
+    """Sends one event to one receiver."""
 
     async def send(
         self,
@@ -196,27 +196,27 @@ class WebhookSender(Protocol):
         now: datetime,
         secrets: Sequence[Secret] | None = None,
     ) -> DeliveryResult:
-        """Try once to deliver exactly these bytes; whatever the receiver or the network does is a result.
+        """Try once to deliver exactly these bytes. Every failure of the receiver or the network is a result.
 
-        Signed with each of `secrets`; without any given, with those of the installation.
+        Each of `secrets` signs; without any, those of the installation.
         """
         ...
 
 
 class Notifier(Protocol):
-    """Writes one event for people, in the way that the kind of the endpoint asks for."""
+    """Sends one event as a message for people, in the format of the endpoint's kind."""
 
     @property
     def sends_mail(self) -> bool:
-        """Whether there is a mail server to hand mail in at."""
+        """True if a mail server is configured."""
         ...
 
     async def notify(
         self, endpoint: WebhookEndpoint, event_id: str, body: bytes, now: datetime
     ) -> DeliveryResult:
-        """Try once to say what this event says; whatever the receiver or the network does is a result.
+        """Try once to send this event. Every failure of the receiver or the network is a result.
 
-        The same event says the same at every try. `event_id` lets a reader recognise a repeat, where there is
-        a place for it.
+        The same event gives the same message at every try. `event_id` lets a reader recognize a repeat, if
+        the format has a place for it.
         """
         ...
