@@ -1,6 +1,6 @@
 """A circuit breaker.
 
-Stop calling one that only fails, and find out with a few probes when it is well again.
+It stops calls to a failing server, and tests with a few probes whether the server has recovered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuherd.ports.clock_port import Clock
 RECOVERY_GROWTH_MAX = 4
 
 
-# While others probe it is unknown how long that takes; a probe usually has its answer by then.
+# The duration of other callers' probes is unknown; a probe usually has its answer by then.
 PROBING_RETRY_AFTER_S = 1.0
 
 
@@ -31,7 +31,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerOpen(Exception):
-    """Nothing was sent; come back in `retry_after_s`."""
+    """Nothing was sent. Try again in `retry_after_s`."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"circuit breaker is open: try again in {retry_after_s:.1f} s")
@@ -40,7 +40,7 @@ class BreakerOpen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
-    """Failures and calls of the last window, and since when it has not been closed."""
+    """Failures and calls of the last window, and since when the breaker has not been closed."""
 
     state: BreakerState
     failures: int
@@ -49,11 +49,10 @@ class BreakerSnapshot:
 
 
 class Permit:
-    """Leave to make one call, answered by one verdict; any further verdict is ignored.
+    """Permission for one call, answered by one verdict; further verdicts are ignored.
 
-    As a context manager it judges by itself when no verdict was given: a clean exit is a success, an
-    `Exception` a failure, and whatever stops the task (cancellation above all) says nothing about the other
-    side.
+    As a context manager it gives the verdict itself if there is none: a clean exit is a success, an
+    `Exception` a failure. A stopped task (above all, a cancelled one) says nothing about the server.
     """
 
     def __init__(self, report: Callable[[bool | None], None]) -> None:
@@ -66,7 +65,7 @@ class Permit:
         self._settle(False)
 
     def neutral(self) -> None:
-        """Give the permit back without a word about the other side."""
+        """Return the permit without a verdict."""
         self._settle(None)
 
     def __enter__(self) -> Self:
@@ -128,8 +127,8 @@ class CircuitBreaker:
     def acquire(self, probe_allowed: bool = True) -> Permit:
         """Admit one call or raise `BreakerOpen`.
 
-        With `probe_allowed=False` the call waits until others have proved that the way is clear: what costs
-        money when its outcome is lost must not be the probe.
+        With `probe_allowed=False` the call waits until probes of others have succeeded. A call that costs
+        money if its outcome is lost must not be the probe.
         """
         state = self.state
         if state is BreakerState.OPEN:
@@ -141,7 +140,7 @@ class CircuitBreaker:
         return Permit(partial(self._settle, self._generation, is_probe))
 
     def retry_after_s(self) -> float:
-        """Seconds until a call that may probe has a chance, 0 if it has one now."""
+        """Return the seconds until a probe may be admitted; 0 if it may be now."""
         match self.state:
             case BreakerState.CLOSED:
                 return 0.0
@@ -158,7 +157,7 @@ class CircuitBreaker:
         return self._probes < self._permits
 
     def _settle(self, generation: int, is_probe: bool, succeeded: bool | None) -> None:
-        # Even a stale probe was under way until now, so it counts against the permits until now.
+        # Even a stale probe was running until now, so it counts against the permits until now.
         self._probes -= is_probe
         if generation != self._generation or succeeded is None:
             return
@@ -200,7 +199,7 @@ class CircuitBreaker:
 
 
 class _Window:
-    """The verdicts of the last `seconds`, counted as they come and go."""
+    """The verdicts of the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Bounded concurrency: a bulkhead, the first of several tasks, the end of one."""
+"""Bounded concurrency: a bulkhead, the first of several tasks, and the end of a task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class _KeyPermits:
 
 
 class Bulkhead:
-    """`async with bulkhead(key):` waits for a seat; at most `total` are taken, and `per_key` by one key."""
+    """Limits concurrency: `async with bulkhead(key):` waits for a permit.
+
+    At most `total` are in use, `per_key` by one key.
+    """
 
     def __init__(self, total: int, per_key: int) -> None:
         if total < 1 or per_key < 1:
@@ -39,7 +42,8 @@ class Bulkhead:
         of_key = self._by_key.setdefault(key, _KeyPermits(asyncio.Semaphore(self._per_key)))
         of_key.users += 1
         try:
-            # The key's own seat first: who waits for a crowded key must not hold a seat of everyone's.
+            # Take the key's own permit first: a caller that waits for a crowded key must not hold a shared
+            # permit.
             async with of_key.permits, self._permits:
                 yield
         finally:
@@ -48,7 +52,7 @@ class Bulkhead:
                 del self._by_key[key]
 
     def __len__(self) -> int:
-        """How many keys are remembered: those with someone inside or waiting."""
+        """Return the number of active keys."""
         return len(self._by_key)
 
 
@@ -56,9 +60,9 @@ T = TypeVar("T")
 
 
 async def first_of(*waits: Coroutine[Any, Any, T]) -> T:
-    """Return what the first to end gives, or raise what it raises; all others have ended by then.
+    """Return the result of the first wait to end, or raise its error. All others have ended by then.
 
-    Of several that end in the same moment the one that was named first counts.
+    If several end at the same moment, the one that was named first counts.
     """
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
@@ -71,7 +75,7 @@ async def first_of(*waits: Coroutine[Any, Any, T]) -> T:
 
 
 async def end_task(task: asyncio.Task[Any] | None) -> None:
-    """Cancel the task and wait for its end; None, of what was not started, is fine."""
+    """Cancel a task and wait for its end. None is ignored."""
     if task is not None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -83,7 +87,7 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 
 
 async def look_up(host: str) -> list[str]:
-    """Ask getaddrinfo: every A and AAAA answer, each once, in the system's order of preference."""
+    """Call getaddrinfo and return every A and AAAA answer once, in the system's order of preference."""
     try:
         return await run_in_daemon_thread(lambda: _addresses_of(host), "gpuherd-lookup")
     except UnicodeError as error:
@@ -96,7 +100,7 @@ def _addresses_of(host: str) -> list[str]:
 
 
 async def run_in_daemon_thread(work: Callable[[], T], name: str = "gpuherd-aside") -> T:
-    """Return what `work` returns; who is tired of waiting just goes."""
+    """Return what `work` returns. A cancelled caller does not wait for the thread."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -112,9 +116,9 @@ async def run_in_daemon_thread(work: Callable[[], T], name: str = "gpuherd-aside
         result, error = None, None
         try:
             result = work()
-        except Exception as caught:  # whoever waits gets it
+        except Exception as caught:  # the waiting caller gets it
             error = caught
-        # When nobody waits any more, the loop may be gone.
+        # The loop may be closed if no caller waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver_result, result, error)
 

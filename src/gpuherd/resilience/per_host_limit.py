@@ -1,6 +1,6 @@
-"""Per-host concurrency limits with outlier ejection.
+"""Limits the concurrency per host and ejects failing hosts.
 
-Few calls at once to each host, and none for a while to one that keeps failing.
+Each host gets few calls at once. A host that keeps failing gets none for a while.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 from gpuherd.ports.clock_port import Clock
 
-# A visitor who finds no seat comes back when one may be free: sooner where visits are short.
+# The shortest wait before a caller without a seat asks again.
 _PACE_MIN_S = 0.01
 
 
 _WAIT_MAX_S = 30.0
 
 
-# Where visits are so short that a seat is free in a moment, it is waited for in line: to go away and come
-# back costs more. Who waits takes a worker's place from other hosts' visitors, so lines stay short as well.
+# If calls are so short that a seat is free in a moment, the caller waits in line, because coming back costs
+# more. A waiting caller occupies a worker that other hosts need, so lines are short too.
 LINE_WAIT_S = 0.25
 
 
@@ -33,13 +33,13 @@ class _Host:
     failures: int = 0
     ejections: int = 0
     ejected_until: float = 0.0
-    # How long a visit takes, roughly; new ones count for a third.
+    # The average duration of a call; each new call counts for a third.
     call_s: float = 0.0
     # Since when the last seat is taken.
     full_since: float = 0.0
-    # When the next of those who found no seat may try.
+    # When the next rejected caller may try again.
     next_turn: float = 0.0
-    # Those who wait for a seat; they hear whether they have one.
+    # The callers that wait for a seat; each learns whether it has one.
     line: deque[asyncio.Future[bool]] = field(default_factory=deque)
 
     @property
@@ -48,10 +48,10 @@ class _Host:
 
 
 class HostGate:
-    """Non-blocking: `try_acquire` says at once whether there is room, or when to ask again.
+    """Limits calls per host without blocking: `try_acquire` takes a seat or returns when to ask again.
 
-    `failures` bad visits in a row close a host for `first_s`. Then visitors come one by one, and each time so
-    many of them fail again, it is closed for twice as long, up to `cap_s`, until one has fared well.
+    `failures` failed calls in a row eject a host for `first_s`. After that it gets one call at a time. If as
+    many fail again, it is ejected for twice as long, up to `cap_s`, until one succeeds.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class HostGate:
         return 0.0
 
     async def acquire(self, name: str) -> float:
-        """Take a seat and return 0, or return after how many seconds to ask again: at once, or very soon."""
+        """Like `try_acquire`, but wait in line if a seat will be free in a moment."""
         host = self._hosts.get(name)
         if host is not None and self._is_free_soon(host) and await self._wait_in_line(host):
             return 0.0
         return self.try_acquire(name)
 
     def release(self, name: str, *, succeeded: bool | None, seconds: float) -> None:
-        """Give the seat back. `succeeded` None: the visit says nothing about the host."""
+        """Return the seat. `succeeded` None: the call says nothing about the host."""
         host = self._hosts[name]
         host.in_flight -= 1
         if succeeded is not None:
@@ -109,12 +109,12 @@ class HostGate:
             del self._hosts[name]
 
     def ejected_s(self, name: str) -> float:
-        """Return for how long the host is still closed."""
+        """Return for how long the host is still ejected."""
         host = self._hosts.get(name)
         return max(0.0, host.ejected_until - self._clock.monotonic()) if host else 0.0
 
     def __len__(self) -> int:
-        """How many hosts are remembered."""
+        """Return the number of known hosts."""
         return len(self._hosts)
 
     def _failed(self, host: _Host) -> None:
@@ -127,23 +127,23 @@ class HostGate:
         host.failures = 0
 
     def _seats(self, host: _Host) -> int:
-        # After an ejection each visitor tells the next how it is.
+        # After an ejection, one call at a time tests the host.
         return 1 if host.ejections else self._per_host
 
     def _pace_s(self, host: _Host, now: float) -> float:
-        """Return how often a seat falls free, roughly."""
-        # A visit that goes on for longer than others did tells more than they do.
+        """Return the average time between two free seats."""
+        # A call that runs longer than earlier ones is the better estimate.
         return max(_PACE_MIN_S, max(host.call_s, now - host.full_since) / self._per_host)
 
     def _is_free_soon(self, host: _Host) -> bool:
-        """Return True if the host has no seat now, but one in a moment."""
+        """Return True if the host has no seat now, but will have one in a moment."""
         now = self._clock.monotonic()
         if now < host.ejected_until or host.in_flight < self._seats(host) or len(host.line) >= LINE_MAX:
             return False
         return (len(host.line) + 1) * self._pace_s(host, now) <= LINE_WAIT_S
 
     async def _wait_in_line(self, host: _Host) -> bool:
-        """Wait for a seat; tell whether we have one."""
+        """Wait for a seat. Return True if this caller has one."""
         seat: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         host.line.append(seat)
         timeout = asyncio.ensure_future(self._clock.sleep(LINE_WAIT_S))
@@ -152,7 +152,7 @@ class HostGate:
             return await seat
         except asyncio.CancelledError:
             if not seat.cancelled() and seat.result():
-                # It was given to us at the last moment.
+                # The seat was assigned at the last moment.
                 host.in_flight -= 1
                 self._serve_line(host)
             raise
@@ -162,7 +162,7 @@ class HostGate:
                 host.line.remove(seat)
 
     def _serve_line(self, host: _Host) -> None:
-        """Give the seats that are free to those who wait, first come, first served."""
+        """Give free seats to waiting callers, first come, first served."""
         now = self._clock.monotonic()
         while host.line and now < host.ejected_until:
             _answer(host.line.popleft(), has_seat=False)
@@ -174,13 +174,13 @@ class HostGate:
         pace_s = self._pace_s(host, now)
         host.next_turn = max(host.next_turn, now) + pace_s
         if host.next_turn - now > _WAIT_MAX_S:
-            # The line is longer than anybody can foresee; it forms anew.
+            # The line was longer than expected; it forms again.
             host.next_turn = now + pace_s
             return _WAIT_MAX_S
         return host.next_turn - now
 
     def _forget_idle(self) -> None:
-        """Forget the host that was idle for the longest time, where there are too many."""
+        """Drop the host that has been idle longest, if there are too many."""
         if len(self._hosts) <= self._max_hosts:
             return
         idle = next((name for name, host in self._hosts.items() if not host.in_flight), None)
@@ -194,7 +194,7 @@ def _take_seat(host: _Host, now: float) -> None:
 
 
 def _answer(seat: asyncio.Future[bool], *, has_seat: bool) -> bool:
-    """Tell somebody in line whether they have a seat; return whether they were still there to hear it."""
+    """Tell a waiting caller whether it has a seat. Return True if it was still waiting."""
     if seat.done():
         return False
     seat.set_result(has_seat)

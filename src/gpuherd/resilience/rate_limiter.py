@@ -1,5 +1,6 @@
-"""A fair queue in front of a token bucket: urgent calls first, nobody starves the observer, and no call waits
-in vain.
+"""A fair queue in front of a token bucket.
+
+Urgent calls go first, the observer keeps a share, and a call that would come too late fails at once.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from gpuherd.resilience.token_bucket import TokenBucket
 _EPSILON_S = 1e-6
 
 
-# While more urgent calls wait, the observer still gets one turn in so many.
+# While more urgent calls wait, the observer gets one of this many turns.
 WATCH_EVERY = 4
 
 
 class Lane(IntEnum):
-    """Priority of a call: none goes while one waits in a lane before it, except for the share of `WATCH`."""
+    """Priority of a call. A lane waits while an earlier lane has callers, except for the share of `WATCH`."""
 
     # Changes: create, start, stop, delete.
     URGENT = 0
-    # Reads that a rental itself needs.
+    # Reads that a rental needs.
     RENTAL = 1
     # The observer's lists.
     WATCH = 2
-    # What people ask.
+    # Requests of people.
     BROWSE = 3
 
 
 class RateLimitExceeded(Exception):
-    """Your turn would come too late; `retry_after_s` says when it would have come."""
+    """The turn would come too late. `retry_after_s` says when it would come."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"rate limited: the next turn is {retry_after_s:.1f} s away")
@@ -50,9 +51,9 @@ class _Waiter:
 
 
 class RateLimiter:
-    """`per_minute` calls in the long run and `burst` at once; `per_minute=0` sets no limit of our own.
+    """Allows `per_minute` calls in the long run and `burst` at once; `per_minute=0` means unlimited.
 
-    A waiting call can still be refused, when urgent calls or a pause push its turn past its deadline. With
+    A waiting call can still fail, if urgent calls or a pause move its turn past its deadline. With
     `divide_by`, rate and burst are divided by the number of processes that share the limit.
     """
 
@@ -63,14 +64,14 @@ class RateLimiter:
         self._sharers: Callable[[], int] = lambda: 1
         self._divisor = 1
         self._own_bucket = TokenBucket(per_minute / 60, burst, clock.monotonic())
-        # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
+        # Dicts as ordered sets: first in, first out, and a caller that gives up leaves at once.
         self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
-        # So many turns in a row went to others while somebody waited in `WATCH`.
+        # How many turns in a row went to others while a caller waited in `WATCH`.
         self._passed = 0
         self._server: asyncio.Task[None] | None = None
 
     def divide_by(self, sharers: Callable[[], int]) -> None:
-        """From now on, leave the others their part: `sharers` counts the processes that make calls."""
+        """Share the limit from now on; `sharers` counts the processes that make calls."""
         self._sharers = sharers
 
     @property
@@ -83,7 +84,7 @@ class RateLimiter:
         return self._own_bucket
 
     async def acquire(self, lane: Lane, max_wait_s: float) -> None:
-        """Wait for a token; raise `RateLimitExceeded` as soon as it is sure to come after `max_wait_s`."""
+        """Wait for a token. Raise `RateLimitExceeded` as soon as it is certain to come after `max_wait_s`."""
         now = self._clock.monotonic()
         if not self._count(self._lanes[: lane + 1]) and self._bucket.take(now):
             self._reject_overdue(now)
@@ -96,7 +97,7 @@ class RateLimiter:
         await self._wait_for_turn(waiter, lane)
 
     def throttled(self, retry_after_s: float | None) -> None:
-        """Yield to a "too many": pause as long as it asks (300 s at most), then go on at half the rate."""
+        """React to a "too many": pause as requested (300 s at most), then continue at half the rate."""
         pause_s = min(max(0.0, retry_after_s or 0.0), RETRY_AFTER_CAP_S)
         now = self._clock.monotonic()
         self._bucket.throttle(now, pause_s)
@@ -104,7 +105,7 @@ class RateLimiter:
 
     @property
     def rate_per_minute(self) -> float:
-        """This process's rate as it is now, after the other side's refusals; 0 when there is no limit."""
+        """Return this process's present rate; 0 if there is no limit."""
         share = self._bucket.share(self._clock.monotonic())
         return self._per_minute / self._divisor * share
 
@@ -121,7 +122,7 @@ class RateLimiter:
             await waiter.turn
         except asyncio.CancelledError:
             self._lanes[lane].pop(waiter, None)
-            # Cancelled between being called and stepping forward: the turn goes to the next in line.
+            # Cancelled between its turn and its run: the turn goes to the next caller.
             if not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self._bucket.give_back()
                 self._serve_ready()
@@ -129,7 +130,7 @@ class RateLimiter:
             raise
 
     def _reject_overdue(self, now: float) -> None:
-        """Turn away those whose turn would come, or has just moved, past their deadline."""
+        """Reject the callers whose turn would come after their deadline."""
         place, passed = 1, self._passed
         queues = tuple(map(deque, self._lanes))
         while (lane := _next_lane(queues, passed)) is not None:
@@ -147,7 +148,7 @@ class RateLimiter:
         now = self._clock.monotonic()
         while (lane := _next_lane(self._lanes, self._passed)) is not None:
             waiter = next(iter(self._lanes[lane]))
-            # One who was cancelled but has not run since must not swallow a token.
+            # A cancelled caller that has not run since must not use up a token.
             if not waiter.turn.done():
                 if not self._bucket.take(now):
                     return
@@ -171,12 +172,12 @@ class RateLimiter:
 
 
 def _next_lane(lanes: Sequence[Sized], passed: int) -> Lane | None:
-    """Return whose turn it is: that of the first lane where somebody waits, or `WATCH` in its share."""
+    """Return the lane of the next turn: the first with a caller, or `WATCH` for its share."""
     if lanes[Lane.WATCH] and passed + 1 >= WATCH_EVERY:
         return Lane.WATCH
     return next((lane for lane in Lane if lanes[lane]), None)
 
 
 def _passed_after(lane: Lane, lanes: Sequence[Sized], passed: int) -> int:
-    """Return how often `WATCH` was passed over in a row, once this lane has had its turn."""
+    """Return how often `WATCH` was passed over in a row, after a turn of this lane."""
     return passed + 1 if lane < Lane.WATCH and lanes[Lane.WATCH] else 0

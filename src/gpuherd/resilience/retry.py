@@ -1,4 +1,4 @@
-"""Repeat what is safe to repeat: how long to wait, whose advice to take, and when to stop."""
+"""Repeats what is safe to repeat."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpuherd.ports.clock_port import Clock, Random
 T = TypeVar("T")
 
 
-# Longer than this we would rather ask again than believe the other side.
+# gpuherd does not wait longer than this, even if the server asks for it.
 RETRY_AFTER_CAP_S = 300.0
 
 
-# Past this a doubled delay is over any cap, and further on 2.0**n no longer fits a float.
+# Beyond this the delay is over any cap, and 2.0**n soon no longer fits into a float.
 _DOUBLINGS_MAX = 1000
 
 
@@ -25,7 +25,7 @@ _SECONDS = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 def full_jitter(attempt: int, base_s: float, cap_s: float, rng: Random) -> float:
-    """Draw the wait after the `attempt`-th failure (from 1), from 0 up to `base_s` doubled each time."""
+    """Return a random wait after failure `attempt` (from 1): 0 up to `base_s` doubled each time."""
     doublings = min(attempt - 1, _DOUBLINGS_MAX)
     return rng.uniform(0.0, min(cap_s, base_s * 2.0**doublings))
 
@@ -67,7 +67,7 @@ async def retry(
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
-    """Read a Retry-After header as seconds from `now` in 0 … 300, or None when it says nothing usable."""
+    """Return a Retry-After header as seconds from `now` in 0 … 300; None if it is not usable."""
     text = (value or "").strip()
     if _SECONDS.fullmatch(text):
         seconds = float(text)
@@ -81,7 +81,7 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
 def _parse_http_date(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter for years and zones of many digits
+    except (ValueError, OverflowError):  # OverflowError: years and zones with many digits
         return None
-    # The old asctime form names no zone; HTTP dates are always GMT.
+    # The old asctime form names no zone. HTTP dates are always GMT.
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

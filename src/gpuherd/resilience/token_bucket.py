@@ -1,4 +1,7 @@
-"""The arithmetic of a rate that yields to a refusal and recovers with calm: pure, given the time."""
+"""A token bucket whose rate falls after a refusal and recovers with time.
+
+It is pure: callers pass the time.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ import math
 SHARE_MIN = 1 / 16
 
 
-# A tenth of the nominal rate comes back with each minute of calm, as a ramp rather than in steps.
+# A tenth of the nominal rate returns with each minute without a refusal, as a ramp.
 SHARE_REGAINED_PER_S = 0.1 / 60
 
 
-# Refusals this close together answer calls that were already under way: one storm, halved for once.
+# Refusals this close together answer calls that were already sent. They halve the rate once.
 SAME_BURST_S = 1.0
 
 
-# A wait computed from tokens and turned back into tokens may come out a hair short of a whole one.
+# Float errors may leave a wait slightly short of a whole token.
 _EPSILON = 1e-6
 
 
 class TokenBucket:
-    """At most `burst` tokens at once, refilled at `per_s` times the share we allow ourselves.
+    """At most `burst` tokens at once, refilled at `per_s` times the present share.
 
-    `per_s` of 0 sets no limit of our own; a pause that the other side asked for is kept all the same.
+    `per_s` of 0 means unlimited; a pause that the server requested applies anyway.
     """
 
     def __init__(self, per_s: float, burst: int, now: float) -> None:
@@ -31,7 +34,7 @@ class TokenBucket:
         self._per_s = per_s
         self._burst = float(burst) if per_s else math.inf
         self._tokens = self._burst
-        self._filled_at = now  # lies in the future during a pause: nothing comes in until then
+        self._filled_at = now  # lies in the future during a pause: no tokens arrive until then
         self._calm_since = now
         self._share_at_calm = 1.0
         self._halved_at = -math.inf
@@ -56,7 +59,7 @@ class TokenBucket:
         self._tokens = min(self._tokens + 1, self._burst)
 
     def wait_s(self, now: float, tokens: int = 1) -> float:
-        """How long until that many could have been taken, if nothing happens meanwhile."""
+        """Return the seconds until that many tokens are available, if none is taken meanwhile."""
         self._refill(now)
         missing = self._missing(tokens)
         if missing == 0:
@@ -65,13 +68,13 @@ class TokenBucket:
         return self._calm_since + self._time_for(enough) - now
 
     def throttle(self, now: float, pause_s: float) -> None:
-        """Yield to a refusal: half the rate, and nothing at all for `pause_s`."""
+        """React to a refusal: half the rate, and nothing at all for `pause_s`."""
         self._refill(now)
         share = self.share(now)
         if now - self._halved_at >= SAME_BURST_S:
             share = max(SHARE_MIN, share / 2)
             self._halved_at = now
-        # One may go first, to see. A saved-up burst would only be refused again.
+        # One call tests the server. A saved burst would only be refused again.
         if self._per_s:
             self._tokens = min(self._tokens, 1.0)
         self._filled_at = max(self._filled_at, now + pause_s)
@@ -79,7 +82,7 @@ class TokenBucket:
         self._share_at_calm = share
 
     def share(self, now: float) -> float:
-        """The part of the nominal rate that is allowed now, pauses aside."""
+        """Return the part of the nominal rate that is allowed now, pauses aside."""
         calm_s = max(0.0, now - self._calm_since)
         return min(1.0, self._share_at_calm + SHARE_REGAINED_PER_S * calm_s)
 
@@ -99,7 +102,7 @@ class TokenBucket:
         return (1.0 - self._share_at_calm) / SHARE_REGAINED_PER_S
 
     def _inflow(self, calm_s: float) -> float:
-        """Count the tokens of the first `calm_s` seconds: the area under a ramp, then under a flat line."""
+        """Return the tokens of the first `calm_s` seconds: the area under a ramp, then under a flat line."""
         ramp_s = min(calm_s, self._ramp_s)
         on_ramp = self._share_at_calm * ramp_s + SHARE_REGAINED_PER_S * ramp_s**2 / 2
         return self._per_s * (on_ramp + calm_s - ramp_s)

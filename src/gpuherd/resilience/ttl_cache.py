@@ -1,4 +1,4 @@
-"""An LRU cache with a time to live and single-flight loading: one question is asked only once at a time."""
+"""An LRU cache with a time to live and single-flight loading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEGATIVE_TTL_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """`size` counts what is held, fresh or not; `evictions` counts what left for want of room."""
+    """Counters of a cache. `size` includes expired entries; `evictions` counts entries that made room."""
 
     name: str
     size: int
@@ -41,7 +41,10 @@ class _Entry(Generic[V]):
 
 
 class Cache(Generic[K, V]):
-    """An expired entry is a miss, but it is kept until evicted so that `get_stale` can serve it in need."""
+    """An LRU cache.
+
+    An expired entry is a miss, but stays until evicted, so that `get_stale` can return it.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Cache(Generic[K, V]):
         *,
         shorter_ttl_s: Callable[[V], float | None] = lambda _: None,
     ) -> None:
-        """`shorter_ttl_s` says of which values less than `ttl_s` is believed."""
+        """Create a cache; `shorter_ttl_s` returns a shorter time to live for some values."""
         if max_entries < 1:
             raise ValueError("max_entries must be at least 1")
         self._shorter_ttl_s = shorter_ttl_s
@@ -77,7 +80,7 @@ class Cache(Generic[K, V]):
         return None if entry is None else entry.value
 
     def peek(self, key: K) -> V | None:
-        """Return the fresh value if there is one; a miss is counted only when it is loaded."""
+        """Return the fresh value, if there is one. A miss is counted only by a load."""
         entry = self._entries.get(key)
         if entry is None or entry.fresh_until <= self._clock.boottime():
             return None
@@ -86,17 +89,17 @@ class Cache(Generic[K, V]):
         return entry.value
 
     def get_stale(self, key: K) -> tuple[V, float] | None:
-        """Return the last known value, however old, with its age in seconds; this counts as no use of it."""
+        """Return the last value, however old, with its age in seconds. This does not count as use."""
         entry = self._entries.get(key)
         return None if entry is None else (entry.value, self._clock.boottime() - entry.stored_at)
 
     def put(self, key: K, value: V) -> None:
-        # What is on its way was asked for before this was known.
+        # Running loads began before this value was known.
         self._drop_flights(key)
         self._store(key, value, self._ttl_of(value))
 
     def invalidate(self, key: K) -> None:
-        """Forget it, and do not believe an answer that is already on its way."""
+        """Drop an entry, and ignore the result of a running load."""
         self._drop_flights(key)
         self._entries.pop(key, None)
 
@@ -105,7 +108,7 @@ class Cache(Generic[K, V]):
         self._entries.clear()
 
     def clear_expired(self) -> int:
-        """Drop what is no longer fresh and say how many that were."""
+        """Drop expired entries and return how many."""
         now = self._clock.boottime()
         expired = [key for key, entry in self._entries.items() if entry.fresh_until <= now]
         for key in expired:
@@ -137,7 +140,7 @@ class Cache(Generic[K, V]):
         return await asyncio.shield(flight)
 
     def keys(self) -> tuple[K, ...]:
-        """What is held, fresh or not, least recently used first."""
+        """Return all keys, also expired ones, least recently used first."""
         return tuple(self._entries)
 
     @property
@@ -175,7 +178,7 @@ class Cache(Generic[K, V]):
     def _finish_flight(
         self, asked: tuple[K, Hashable], negative_ttl_s: float, flight: asyncio.Future[V]
     ) -> None:
-        # Asking for the exception also marks it as seen, should no caller be waiting any more.
+        # Reading the exception also marks it as retrieved, if no caller waits any more.
         failed = flight.cancelled() or flight.exception() is not None
         if self._flights.get(asked) is not flight:
             return
