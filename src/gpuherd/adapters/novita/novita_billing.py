@@ -1,4 +1,4 @@
-"""Novita's bill, balance, volumes and measurements."""
+"""Novita's bill, balance, volumes and metrics."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ UNITS_PER_USD = 10_000
 CATEGORIES = {BillCategory.GPU: "gpu", BillCategory.STORAGE: "cloud_storage"}
 
 
-# There are no pages, so the answer to a long question could be too long for us. Storage has few rows, and
-# some of them are for a whole day.
+# There are no pages, so a reply for a long period could be too large. Storage has few rows, and some of them
+# cover a whole day.
 SLICES = {BillCategory.GPU: timedelta(hours=6), BillCategory.STORAGE: timedelta(days=1)}
 
 
@@ -52,7 +52,7 @@ _DECIMAL = re.compile(r"-?\d{1,15}(?:\.\d{1,30})?", re.ASCII)
 
 
 class NovitaBilling:
-    """The billing port. Its calls wait behind everything that a rental or the observer needs."""
+    """The billing port. Its calls wait behind those of rentals and of the observer."""
 
     def __init__(self, transport: NovitaTransport) -> None:
         self._read = partial(transport.read, lane=Lane.BROWSE)
@@ -76,7 +76,7 @@ class NovitaBilling:
         found = await self._volume_list.gather(self._volume_page)
         # guard: a list of volumes with a gap ends none of them
         if not found.complete:
-            # A volume that is only not shown would look like one that costs nothing any more.
+            # A volume that is missing from the reply would look like one that costs nothing.
             raise novita_failures.unreadable()
         return tuple(found.items.values())
 
@@ -87,18 +87,18 @@ class NovitaBilling:
             "cycleType": "Hour",
             "productCategory": CATEGORIES[category],
             "startTime": str(int(begin.timestamp())),
-            # The last second that is included.
+            # Novita includes this second.
             "endTime": str(int(end.timestamp()) - 1),
         }
         rows = novita_json.rows(await self._read(f"{HOST_BILLING}/bill/list", params), "bills")
         if rows is None:
             raise novita_failures.unreadable()
         read = (read_charge(row, category) for row in rows)
-        # Whatever a row has to do with two slices, it is counted in one.
+        # A row that touches two slices is counted in one.
         return (row for row in read if row is not None and begin <= row.begin < end)
 
     async def _volume_page(self, number: int, size: int) -> NovitaPage:
-        # This one call spells its page so.
+        # Only this call spells its page parameters like this.
         params = {"pageSize": str(size), "pageNo": str(number)}
         body = await self._read("/networkstorages/list", params)
         rows = novita_json.rows(body, "data")
@@ -108,7 +108,7 @@ class NovitaBilling:
 
 
 def read_charge(row: Any, category: BillCategory) -> ProviderCharge | None:
-    """Return what a row says; None where it says neither when nor how much."""
+    """Return the charge of a row; None if time or amount is missing."""
     if not isinstance(row, dict):
         return None
     begin, amount = moment(row, "startTime"), _amount(row, "amount")
@@ -126,7 +126,7 @@ def read_charge(row: Any, category: BillCategory) -> ProviderCharge | None:
 
 
 def _amount(row: dict[str, Any], key: str) -> Decimal | None:
-    """Return an amount, exact where Novita says it exactly."""
+    """Return an amount, in full precision if Novita gives it."""
     exact = row.get(f"{key}Decimal")
     if isinstance(exact, str) and _DECIMAL.fullmatch(exact.strip()):
         return Decimal(exact.strip())
@@ -135,7 +135,7 @@ def _amount(row: dict[str, Any], key: str) -> Decimal | None:
 
 
 def _unit_price(row: dict[str, Any]) -> Decimal | None:
-    """Return the price after discounts, of which a row has more digits than of an amount."""
+    """Return the price after discounts. It has more digits than the amount."""
     price, precision = whole(row, "discountPrice0"), whole(row, "pricePrecision") or 1
     if price is None or price <= 0 or precision <= 0:
         return None
@@ -191,7 +191,7 @@ class NovitaVolumes:
 
 
 def _id_in(reply: NovitaReply) -> str:
-    """Return the id: the documents show it as a bare string, clients have seen it in an object."""
+    """Return the id: a bare string in the documents, sometimes an object in practice."""
     value: Any = (reply.body or {}).get("storageId")
     if reply.body is None:
         try:
@@ -210,7 +210,7 @@ Series = dict[datetime, float]
 
 
 class NovitaMetrics:
-    """The port of the metrics. Its calls wait behind all others, and have a budget of their own."""
+    """The metrics port. Its calls wait behind all others and have their own budget."""
 
     def __init__(self, transport: NovitaTransport, budget: RateLimiter | None = None) -> None:
         self._transport = transport
@@ -232,11 +232,11 @@ class NovitaMetrics:
 
 
 def read_samples(body: dict[str, Any]) -> tuple[Utilization, ...]:
-    """Return the moments at which everything was measured, oldest first."""
+    """Return the moments for which all values were measured, oldest first."""
     cpu = _series(body, "cpuUtilization")
     gpus = [_series(row, "items") for row in parts(part(body, "gpuUtilization"), "gpuIds")]
     if not gpus:
-        # An average alone would hide that one of several works.
+        # An average alone would hide that one of several GPUs is busy.
         return ()
     whole = sorted(at for at in cpu if all(at in series for series in gpus))
     return tuple(Utilization(at, tuple(series[at] for series in gpus), cpu[at]) for at in whole)
@@ -252,7 +252,7 @@ def _series(row: dict[str, Any], key: str) -> Series:
 
 
 def _percent(value: Any) -> float | None:
-    """Return a measurement; None where it is none."""
+    """Return a measurement; None if it is invalid."""
     if isinstance(value, str):
         try:
             value = float(value)

@@ -1,4 +1,4 @@
-"""One call to Novita, honest about how far it got."""
+"""One call to Novita, with an exact account of how far it got."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _LIMIT = re.compile(r"rate-?limit|retry-after", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class NovitaReply:
-    """What came back. The body stays out of repr: it may hold passwords of machines and registries."""
+    """A reply. The body is hidden from repr, because it may hold passwords of machines and registries."""
 
     status: int
-    # None when there was no JSON object, whatever else there was.
+    # None if the reply was not a JSON object.
     body: dict[str, Any] | None = field(repr=False)
     is_empty: bool = False
-    # The beginning of what came, for `excerpt`.
+    # The beginning of the reply, for `excerpt`.
     head: bytes = field(default=b"", repr=False)
     retry_after_s: float | None = None
-    # The headers that tell of a limit of calls, by their names in lower case.
+    # The headers about rate limits, by lower-case name.
     limit_headers: Mapping[str, str] = field(default_factory=dict, compare=False)
-    # What the call involved, and so what no text of this reply may be shown with.
+    # The secrets of the call. They are redacted from every text of this reply.
     secrets: CallSecrets = field(default=NO_SECRETS, repr=False, compare=False)
 
     @property
     def excerpt(self) -> str:
-        """A little of what came, for people."""
+        """Return the beginning of the reply, for people."""
         return safe_text(self.secrets.redact(self.head.decode("utf-8", "replace")), EXCERPT_CHARS)
 
     @property
@@ -53,7 +53,7 @@ class NovitaReply:
 
     @property
     def is_garbage(self) -> bool:
-        """Return True if something came that Novita would not have said."""
+        """Return True if the reply cannot come from Novita."""
         return self.body is None and not self.is_empty
 
 
@@ -64,7 +64,7 @@ def read_reply(
     secrets: CallSecrets = NO_SECRETS,
     headers: Mapping[str, str] | None = None,
 ) -> NovitaReply:
-    """Read a whole reply; whatever cannot be read becomes garbage, never an error."""
+    """Parse a whole reply. Unreadable content becomes garbage, never an error."""
     is_empty = raw.strip() in (b"", b"null")
     return NovitaReply(
         status,
@@ -84,7 +84,7 @@ def _limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _parse_object(raw: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
-    # Nested deeper than the stack goes, or a number longer than Python reads.
+    # Nested deeper than the stack, or a number longer than Python accepts.
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -97,7 +97,7 @@ def _refuse_constant(name: str) -> NoReturn:
 API_ROOT = "/gpu-instance/openapi/v1"
 
 
-# Bills and balances are not below it, but beside it.
+# Bills and balances are not below it.
 HOST_ROOT = "/openapi/"
 
 
@@ -109,16 +109,16 @@ REPLY_BYTES_MAX = 16 * 1024 * 1024
 
 
 class NotSent(Exception):
-    """No byte of the request was written: surely nothing happened."""
+    """No byte of the request was written: certainly nothing happened."""
 
 
 class NoReply(Exception):
-    """The request may have been written, and no whole reply came back."""
+    """The request may have been written, and no complete reply came."""
 
     def __init__(self, why: str, *, timed_out: bool = False, stale_connection: bool = False) -> None:
         super().__init__(why)
         self.timed_out = timed_out
-        # A kept connection that the other side had given up: the next one says nothing about Novita's health.
+        # The server had closed a kept connection. This says nothing about Novita's health.
         self.stale_connection = stale_connection
 
 
@@ -131,7 +131,7 @@ class _AlreadySent(Exception):
 
 
 class _PastSendDeadline(Exception):
-    """Nothing was written, and nothing may be any more."""
+    """Nothing was written, and the deadline for sending has passed."""
 
 
 @dataclass
@@ -167,10 +167,10 @@ class NovitaExchange(Protocol):
 
 
 class Exchange:
-    """Speaks HTTP to one host with one key.
+    """Sends HTTP requests to one host with one key.
 
-    Reads share kept connections. Changes get a fresh one each: when the other side closes a kept connection
-    at that very moment, it is unknown whether the call was made, and that costs minutes to find out.
+    Reads share kept connections. Each change gets a new one: if the server closes a kept connection at that
+    moment, it is unknown whether the call was made, and finding out takes minutes.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Exchange:
     async def get(
         self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool
     ) -> NovitaReply:
-        """Read; `fresh` asks for a new connection, because the last one was no good."""
+        """Send a read. `fresh` uses a new connection, because the last one failed."""
         return await self._send("GET", path, timeout_s, fresh, params=params)
 
     async def post(
@@ -204,20 +204,20 @@ class Exchange:
         send_by_s: float = math.inf,
         secrets: CallSecrets = NO_SECRETS,
     ) -> NovitaReply:
-        """Change something; not a byte goes out after `send_by_s` of the boot-time clock.
+        """Send a change. No byte is sent after `send_by_s` of the boot-time clock.
 
-        `secrets` are those of this call; the key, and what was learnt about the account, come on top.
+        `secrets` are those of this call. The API key and the learned credentials of the account are added.
         """
         data = json.dumps(body).encode()
         return await self._send("POST", path, timeout_s, True, send_by_s, secrets, data=data)
 
     @property
     def account_secrets(self) -> CallSecrets:
-        """What no reply may be shown with, whatever was asked."""
+        """The secrets that are redacted from every reply."""
         return CallSecrets((self._api_key, *self._learnt))
 
     def learn_credentials(self, credentials: tuple[Secret, ...]) -> None:
-        """Take these for the account's credentials, in place of those that were learnt before."""
+        """Set the account's credentials, replacing earlier ones."""
         self._learnt = credentials
 
     async def close(self) -> None:
@@ -253,7 +253,7 @@ class Exchange:
             if isinstance(error, aiohttp.ClientConnectorError | TimeoutError) and not progress.written:
                 self._resolver.doubt()
             why, timed_out = _describe(error), isinstance(error, TimeoutError)
-        # Raised out here so that no context hangs on to aiohttp's errors: some of them carry our headers.
+        # Raised outside the except block, so that no context keeps aiohttp's errors: some carry our headers.
         if not progress.written:
             raise NotSent(why)
         stale_connection = progress.reused and not progress.answered and not timed_out
@@ -281,7 +281,10 @@ class Exchange:
         return bytes(body)
 
     def _session(self, fresh: bool) -> aiohttp.ClientSession:
-        """Return the session of either kind; made on first use, because aiohttp wants a running loop."""
+        """Return the session of either kind.
+
+        It is made on first use, because aiohttp needs a running loop.
+        """
         if fresh not in self._sessions:
             self._sessions[fresh] = self._open_session(fresh)
         return self._sessions[fresh]
@@ -292,10 +295,10 @@ class Exchange:
                 limit=CONNECTIONS, force_close=fresh, resolver=self._resolver, use_dns_cache=False
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Ours is one deadline over everything, set around each call.
+            # One deadline of ours, around each call, covers everything.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=False,
-            # A reply that comes packed all the same is garbage to us, and never a bomb.
+            # A compressed reply counts as garbage, and can never be a decompression bomb.
             auto_decompress=False,
             headers={
                 "Authorization": f"Bearer {self._api_key.reveal()}",
@@ -320,20 +323,20 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace,
 
 
 async def _note_writing(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
-    """Run just before the first byte. aiohttp sends some methods twice by itself; here nothing goes twice."""
+    """Run just before the first byte. aiohttp repeats some methods by itself; this prevents it."""
     progress: _Progress = context.trace_request_ctx
     # guard: nothing is written twice by the library below
     if progress.written:
         raise _AlreadySent
     # guard: a call that was held up on its way is not sent
     if progress.is_late():
-        # This process was stopped on the way here; by now another may have decided otherwise.
+        # This process was suspended on the way here. Another may have decided otherwise by now.
         raise _PastSendDeadline
     progress.written = True
 
 
 def _describe(error: Exception) -> str:
-    """Say what happened without quoting the error: its text may hold headers or parts of a reply."""
+    """Describe an error without quoting it: its text may hold headers or parts of a reply."""
     match error:
         case TimeoutError():
             return "it took too long"

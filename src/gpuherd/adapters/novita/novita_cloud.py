@@ -1,4 +1,7 @@
-"""Novita as a cloud: each operation of the port as one call, their words left to wire and failures."""
+"""Novita as a cloud: each method of the port is one call.
+
+The modules for wire format and failures translate.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ REGIONS_TTL_S = 300.0
 class NovitaCloud:
     """The cloud port on Novita's v1 API.
 
-    `trust_429` is the assumption that a call which was answered "too many" was not carried out. Without it
-    such a change has an unknown outcome.
+    With `trust_429`, a call answered "too many" counts as not executed. Without it, such a change has an
+    unknown outcome.
 
-    Its reads are those that a rental needs; `in_lane` returns the same cloud for other purposes.
+    Its reads have the priority of rentals; `in_lane` returns the same cloud with another priority.
     """
 
     def __init__(self, transport: NovitaTransport, *, clock: Clock, trust_429: bool = True) -> None:
@@ -41,7 +44,7 @@ class NovitaCloud:
         self._trust_429 = trust_429
         self._read = partial(transport.read, lane=Lane.RENTAL)
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, REGIONS_TTL_S, 1, "regions")
-        # By the id of the registry credential; None where Novita does not say it.
+        # By the id of the registry credential; None if Novita does not report the password.
         self._registry_passwords: dict[str, Secret | None] = {}
         self._machine_list = PagedList(self._machine_entry)
         self._template_list = PagedList(_template_entry, page_size=PAGE_SIZE)
@@ -50,7 +53,7 @@ class NovitaCloud:
         """Return this cloud with its reads in another lane."""
         view = copy.copy(self)
         view._read = partial(self._transport.read, lane=lane)
-        # Who joins a question that waits in another lane would wait there too.
+        # A shared load would make callers wait in another lane.
         view._regions = Cache(self._clock, REGIONS_TTL_S, 1, "regions")
         return view
 
@@ -88,7 +91,7 @@ class NovitaCloud:
         row = body.get("instance", body)
         await self._learn_quoted([row])
         machine = novita_json.read_machine(row, self._secrets_with)
-        # Another machine's details would be worse than none.
+        # Details of another machine would be worse than none.
         if machine is None or machine.cloud_id != cloud_id:
             raise novita_failures.unreadable()
         return machine
@@ -96,7 +99,7 @@ class NovitaCloud:
     async def get_log_addresses(self, cloud_id: str) -> LogAddresses:
         body = await self._read("/gpu/instance", {"instanceId": cloud_id}, about=ResourceKind.MACHINE)
         row = body.get("instance", body)
-        # Another machine's log would be worse than none.
+        # The log of another machine would be worse than none.
         if not isinstance(row, dict) or novita_json.read_id(row) != cloud_id:
             raise novita_failures.unreadable()
         return novita_json.read_log_addresses(row)
@@ -151,31 +154,31 @@ class NovitaCloud:
         return None if machine is None else (machine.cloud_id, machine)
 
     def _secrets_with(self, auth_id: str) -> CallSecrets:
-        """Return what is involved where an image is pulled with this registry credential, if with any."""
+        """Return the secrets of a pull with this registry credential, if any."""
         is_unknown = bool(auth_id) and self._registry_passwords.get(auth_id) is None
         return self._transport.account_secrets.plus(CallSecrets(has_unknown=is_unknown))
 
     async def _learn_registry_passwords(self) -> dict[str, Secret | None]:
         found = novita_json.read_registry_passwords(_rows(await self._read("/repository/auths"), "data"))
-        # What was deleted may still be quoted.
+        # Error messages may still quote deleted credentials.
         self._registry_passwords.update(found)
         known = tuple(it for it in self._registry_passwords.values() if it is not None)
         self._transport.learn_credentials(known)
         return found
 
     async def _learn_quoted(self, machine_rows: list[Any]) -> None:
-        """Learn the passwords that these rows may quote; without them such a message is not shown."""
+        """Learn the passwords that these rows may quote. Without them, their messages are not shown."""
         unknown = novita_json.quoting_auth_ids(machine_rows) - self._registry_passwords.keys()
         if not unknown:
             return
         with contextlib.suppress(CloudError):
             found = await self._learn_registry_passwords()
-            # Not asked for again and again: what Novita does not list stays unknown.
+            # Unlisted credentials stay unknown, and are not read again.
             self._registry_passwords.update(dict.fromkeys(unknown - found.keys()))
 
     async def _load_regions(self) -> tuple[Region, ...]:
         regions = novita_json.read_regions(_rows(await self._read("/clusters"), "data"))
-        # A cloud without places is a cloud on a bad day, and must not be remembered.
+        # An empty region list is an error of the cloud and must not be cached.
         if not regions:
             raise novita_failures.unreadable()
         return regions

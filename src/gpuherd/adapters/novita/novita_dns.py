@@ -1,4 +1,4 @@
-"""Where Novita is: looked up aside from everybody else's names, and kept while it cannot be looked up."""
+"""Resolves Novita's host name, apart from all other names, and keeps the addresses while lookups fail."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ log = structlog.get_logger()
 FRESH_S = 60.0
 
 
-# A lookup that takes longer is late: who has an older answer goes with that one.
+# If a lookup takes longer, an older answer is used.
 PATIENCE_S = 0.5
 
 
-# After one that failed, or that found addresses at which nobody answers.
+# Wait after a failed lookup, or after addresses that do not answer.
 RETRY_S = 5.0
 
 
-# One that hangs for longer is left behind, so that a name server which is back can be asked; a few at most.
+# A lookup that hangs longer is abandoned, so that a recovered name server can be asked. At most a few are.
 HUNG_S = 30.0
 
 
@@ -46,10 +46,10 @@ class _Running:
 
 
 class NovitaResolver(AbstractResolver):
-    """Serves the last good addresses when a lookup fails or is late (stale-if-error).
+    """Returns the last good addresses if a lookup fails or is late (stale-if-error).
 
-    There is no age at which they are no longer served: a wrong address ends in a failed connection or in a
-    certificate that does not fit, as no address does, and a right one keeps the service going.
+    They never expire: a wrong address ends in a failed connection or a wrong certificate, like no address,
+    and a right one keeps the service running.
     """
 
     def __init__(self, clock: Clock, lookup: Lookup = look_up, *, patience_s: float = PATIENCE_S):
@@ -66,7 +66,7 @@ class NovitaResolver(AbstractResolver):
         return [_result(host, port, address) for address in await self._addresses(host)]
 
     def doubt(self) -> None:
-        """Look again before the next connection: nobody answers at these addresses."""
+        """Look up again before the next connection: these addresses do not answer."""
         for answer in self._answers.values():
             # But not for each of many connections that fail at once.
             answer.look_again_at = min(answer.look_again_at, answer.found_at + RETRY_S)

@@ -1,7 +1,7 @@
-"""Novita's errors in our words: the one place that decides what a reply proves.
+"""Translates Novita's errors: the only module that decides what a reply proves.
 
-A read that failed changed nothing. A call that changes something has surely not happened only when Novita
-itself said so, in a body that we could read; anything else may have happened.
+A failed read changed nothing. A failed change certainly did not happen only if Novita itself said so, in a
+readable body. Otherwise it may have happened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REASON_CHARS = 80
 
 
 class ResourceKind(Enum):
-    """What a call is about, and so what "not found" would mean."""
+    """The subject of a call, and so the meaning of "not found"."""
 
     ACCOUNT = "account"
     MACHINE = "machine"
@@ -47,7 +47,7 @@ NO_STOCK = frozenset(
         "INSUFFICIENT_RESOURCE",
         "MIGRATE_INSUFFICIENT_RESOURCE",
         "CREATE_GPU_NUM_LIMIT",
-        # A sick cluster or node: another offer may well work.
+        # A broken cluster or node: another offer may work.
         "CLUSTER_STATUS",
         "NODE_STATUS",
     }
@@ -68,19 +68,19 @@ _KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE 
 _WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 
-# Replies that are a clear no: Novita read the call and did nothing. 408 and 5xx are not among them.
+# Novita read the call and did nothing. 408 and 5xx do not prove that.
 # guard: a server error is no clear no
 REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 409, 422})
 
 
 @dataclass(frozen=True)
 class NovitaProblem:
-    """What Novita says is wrong."""
+    """Novita's description of a problem."""
 
     reason: str
     # For people: without the secrets of the call.
     message: str
-    # For decisions, and nothing else: it may quote a password.
+    # Only for decisions: it may quote a password.
     raw_message: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class NovitaProblem:
 
 
 def read_problem(body: dict[str, Any] | None, secrets: CallSecrets = NO_SECRETS) -> NovitaProblem | None:
-    """Return what an error body says, or None when it is not one of Novita's."""
+    """Return the problem in an error body; None if the body is not from Novita."""
     if body is None:
         return None
     message = next(
@@ -99,7 +99,7 @@ def read_problem(body: dict[str, Any] | None, secrets: CallSecrets = NO_SECRETS)
     ) or _reason_in(message)
     if not reason and not message and not isinstance(body.get("code"), int):
         return None
-    # A word of theirs is told even where their sentences cannot be.
+    # Error codes may be shown even if sentences may not.
     is_word = reason in _KNOWN or (secrets.has_unknown and _WORD.fullmatch(reason))
     shown_reason = reason if is_word else secrets.redact(reason)
     return NovitaProblem(
@@ -114,21 +114,21 @@ def _reason_in(message: str) -> str:
 
 
 def failure_of_read(reply: NovitaReply, about: ResourceKind) -> GpuherdError | None:
-    """Return why a read gave no answer, or None when it gave one."""
+    """Return why a read failed; None if it succeeded."""
     if reply.is_success:
         return None if reply.body is not None else unreadable()
     if 400 <= reply.status < 500 and reply.status != 408:
         problem = read_problem(reply.body, reply.secrets)
         if problem is not None or reply.status in (401, 429) or (reply.status == 404 and reply.is_empty):
             return _refusal(reply, problem or NovitaProblem("", ""), about)
-    # Redirects are not followed and pages of some gateway are not Novita: neither says anything.
+    # Redirects are not followed, and gateway pages are not from Novita: neither proves anything.
     return _no_answer(reply)
 
 
 def failure_of_change(
     reply: NovitaReply, about: ResourceKind, *, trust_429: bool = True
 ) -> GpuherdError | None:
-    """Return why a change was not made, or may not have been made; None when it was accepted."""
+    """Return why a change was not made, or may not have been; None if it was accepted."""
     if reply.is_success and not reply.is_garbage:
         return None
     problem = read_problem(reply.body, reply.secrets)
@@ -142,7 +142,7 @@ def failure_of_change(
 
 
 def outcome_unknown(reply: NovitaReply) -> OutcomeUnknown:
-    """Return the error for a reply that proves nothing about what was done."""
+    """Return the error for a reply that does not prove what was done."""
     return OutcomeUnknown(
         f"Novita's answer (HTTP {reply.status}) does not say whether it was done",
         details={"status": reply.status, "reply": reply.excerpt},
@@ -192,7 +192,7 @@ def _is_missing(status: int, problem: NovitaProblem, reasons: frozenset[str], wo
 
 
 def unreadable() -> CloudUnavailable:
-    """Return the error for a reply that is not what was asked for."""
+    """Return the error for an unexpected reply."""
     return CloudUnavailable("Novita's answer could not be read")
 
 

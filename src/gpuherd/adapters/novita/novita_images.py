@@ -51,7 +51,7 @@ class NovitaImages:
         rows = novita_json.rows(await self._transport.read("/repository/auths", lane=Lane.BROWSE), "data")
         if rows is None:
             raise novita_failures.unreadable()
-        # The password of each comes along, in clear, and is not even looked at.
+        # Each row contains its password in clear text; it is not read.
         found = [it for it in rows if isinstance(it, dict) and text(it, "id")]
         return tuple(
             RegistryCredential(text(it, "id"), text(it, "name"), text(it, "username")) for it in found
@@ -64,7 +64,7 @@ class NovitaPrewarms:
     def __init__(self, transport: NovitaTransport) -> None:
         self._transport = transport
         self._list = PagedList(self._entry, page_size=PAGE_SIZE)
-        # By the id of the credential; None where Novita does not say it.
+        # By the id of the credential; None if Novita does not report the password.
         self._passwords: dict[str, Secret | None] = {}
 
     async def list_prewarms(self) -> tuple[Prewarm, ...]:
@@ -109,7 +109,7 @@ class NovitaPrewarms:
             raise error
 
     async def _page(self, number: int, size: int) -> NovitaPage:
-        # This one call spells its page so.
+        # Only this call spells its page parameters like this.
         params = {"pageSize": str(size), "page": str(number)}
         body = await self._transport.read("/image/prewarm", params, lane=Lane.BROWSE)
         rows = novita_json.rows(body, "data")
@@ -119,7 +119,7 @@ class NovitaPrewarms:
         return NovitaPage(rows, whole(body, "total"))
 
     async def _learn_passwords(self, auth_ids: set[str]) -> None:
-        """Learn which of these are credentials of the account, and what no text about them may quote."""
+        """Learn which ids are credentials of the account, and their passwords, which texts must not quote."""
         if not auth_ids - {""} - self._passwords.keys():
             return
         with contextlib.suppress(CloudError):
@@ -145,7 +145,7 @@ class NovitaPrewarms:
             region=novita_json.region_code(text(row, "clusterName") or cluster_id),
             cluster_id=cluster_id,
             state=state or PrewarmState.UNKNOWN,
-            # What is the id of no credential may be a login itself.
+            # If the id is not of a credential, it may be a login itself.
             registry_auth_id=auth if auth in self._passwords else "",
             products=tuple(
                 PrewarmProduct(text(it, "productId"), text(it, "productName"))
@@ -160,7 +160,7 @@ class NovitaPrewarms:
         return prewarm_id, task
 
     def _reasons(self, row: dict[str, Any], auth: str) -> tuple[str, ...]:
-        """Return why a task failed; of a success, too, something is said there."""
+        """Return why a task failed. Successful tasks have text there too."""
         said = row.get("reason")
         words = [it for it in said if isinstance(it, str)] if isinstance(said, list) else []
         secrets = self._secrets_of(auth)

@@ -34,7 +34,7 @@ _UNSAFE = frozenset({"Cc", "Cs"})
 
 
 def safe_text(value: str, chars: int = TEXT_CHARS) -> str:
-    """Return text that can be shown and stored, on one line."""
+    """Return text that is safe to show and store, on one line."""
     if len(value) > chars:
         value = value[:chars]
     if value.isprintable():
@@ -43,7 +43,7 @@ def safe_text(value: str, chars: int = TEXT_CHARS) -> str:
 
 
 def text(row: dict[str, Any], key: str) -> str:
-    """Return a string field; a number becomes its digits, anything else nothing."""
+    """Return a string field; the digits of a number; empty for anything else."""
     value = row.get(key)
     if isinstance(value, str):
         return safe_text(value)
@@ -51,12 +51,12 @@ def text(row: dict[str, Any], key: str) -> str:
 
 
 def shared_text(row: dict[str, Any], key: str) -> str:
-    """Return the same where many rows say one thing: kept once, however many machines there are."""
+    """Return the same as an interned string: many rows repeat it."""
     return sys.intern(text(row, key))
 
 
 def program_text(row: dict[str, Any], key: str) -> str:
-    """Return text that a machine reads: whole, with its line breaks, minus what no process can be given."""
+    """Return text for a machine: complete, with line breaks, without characters that processes reject."""
     value = row.get(key)
     if not isinstance(value, str):
         return ""
@@ -64,7 +64,7 @@ def program_text(row: dict[str, Any], key: str) -> str:
 
 
 def whole(row: dict[str, Any], key: str) -> int | None:
-    """Return a whole number that may be written as a number or as a string."""
+    """Return a whole number, written as a number or as a string."""
     value = row.get(key)
     if isinstance(value, bool):
         return None
@@ -78,13 +78,13 @@ def whole(row: dict[str, Any], key: str) -> int | None:
 
 
 def usd(row: dict[str, Any], key: str) -> Decimal | None:
-    """Return a price in USD, or None where the thing is not sold that way."""
+    """Return a price in USD; None if it is not sold that way."""
     units = whole(row, key)
     return Decimal(units) / PRICE_UNITS_PER_USD if units is not None and units > 0 else None
 
 
 def moment(row: dict[str, Any], key: str) -> datetime | None:
-    """Return a time given in Unix seconds; 0, -1 and nonsense mean never."""
+    """Return a time given in Unix seconds; None for 0, -1 and invalid values."""
     seconds = whole(row, key)
     if seconds is None or not 0 < seconds < _YEAR_10000_S:
         return None
@@ -92,13 +92,13 @@ def moment(row: dict[str, Any], key: str) -> datetime | None:
 
 
 def part(row: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return an object inside the row, empty where there is none."""
+    """Return an object inside the row; empty if there is none."""
     value = row.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def parts(row: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list inside the row and pass over everything else in it."""
+    """Yield the objects of a list inside the row; skip everything else."""
     value = row.get(key)
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
@@ -125,7 +125,7 @@ PHASES = {
     "starting": Phase.STARTING,
     "toRestart": Phase.STARTING,
     "restarting": Phase.STARTING,
-    # An exchange of the image ends in a start.
+    # After the image is replaced, the machine starts.
     "toReset": Phase.STARTING,
     "resetting": Phase.STARTING,
     "running": Phase.RUNNING,
@@ -136,22 +136,22 @@ PHASES = {
     "freezing": Phase.FROZEN,
     "toRemove": Phase.REMOVING,
     "removing": Phase.REMOVING,
-    # Still listed for a moment, but nothing is left of it.
+    # Still listed for a moment, but gone.
     "removed": Phase.ABSENT,
 }
 
 
 def rows(body: dict[str, Any], key: str) -> list[Any] | None:
-    """Return the list that a reply is about, or None when the reply has no such list."""
+    """Return the list of a reply; None if there is none."""
     value = body.get(key, "missing")
-    # Go writes a list that was never filled as null.
+    # Go writes an empty list as null.
     if value is None:
         return []
     return value if isinstance(value, list) else None
 
 
 def region_code(label: str) -> str:
-    """`US-CA-06 (California)` → `US-CA-06`: the part that labels of clusters and products share."""
+    """Return `US-CA-06` for `US-CA-06 (California)`: the part that labels of clusters and products share."""
     return sys.intern(label.strip().partition(" ")[0])
 
 
@@ -185,7 +185,7 @@ def _offers_of(row: dict[str, Any], by_code: dict[str, Region]) -> Iterator[Offe
             product_name=text(row, "name"),
             region=region.code,
             cluster_id=region.cluster_id,
-            # Only a clear no is a no: the create itself tells the truth about stock.
+            # Only an explicit False counts. The create call shows the real stock.
             available=row.get("availableDeploy") is not False
             and row.get("canBuy") is not False
             and stock != "none",
@@ -204,12 +204,12 @@ def _regions_of(row: dict[str, Any], by_code: dict[str, Region]) -> Iterable[Reg
     if not labels:
         return by_code.values()
     codes = dict.fromkeys(region_code(label) for label in labels)
-    # A label without a cluster is a region that has been closed: nothing can be ordered there.
+    # A label without a cluster is a closed region, where no order is possible.
     return [by_code[code] for code in codes if code in by_code]
 
 
 def read_template(row: Any) -> Template | None:
-    """Return a template, or None when the row is none."""
+    """Return a template; None if the row is invalid."""
     if not isinstance(row, dict) or not (template_id := text(row, "Id")):
         return None
     return Template(
@@ -242,10 +242,10 @@ def _envs(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def read_machine(
     row: Any, secrets_with: Callable[[str], CallSecrets] = lambda _: NO_SECRETS
 ) -> Machine | None:
-    """Return a machine, or None when the row has no id by which anybody could ask for it.
+    """Return a machine; None if the row has no usable id.
 
-    What the cloud says is wrong with it is shown without the secrets that are involved where an image is
-    pulled with this registry credential (`secrets_with`), and without those of the row itself.
+    The cloud's error text is shown without the secrets of the pull with this registry credential
+    (`secrets_with`), and without those of the row itself.
     """
     if not isinstance(row, dict) or not (cloud_id := read_id(row)):
         return None
@@ -272,7 +272,7 @@ def read_machine(
         ),
         ports=tuple(_port_mappings(row)),
         hourly_usd=usd(row, "instancePrice"),
-        # Each of these comes with a password next to it, which ends here.
+        # A password stands beside each of these. It is dropped here.
         connection=ConnectionDetails(
             ssh=text(part(row, "connectComponentSSH"), "sshCommand"),
             jupyter=text(part(row, "connectComponentJupyter"), "address"),
@@ -282,7 +282,7 @@ def read_machine(
 
 
 def read_log_addresses(row: dict[str, Any]) -> LogAddresses:
-    """Return where the logs of a machine are; some accounts have been shown them beside the SSH command."""
+    """Return where the logs of a machine are. Some accounts get them beside the SSH command."""
     named, beside_ssh = part(row, "connectComponentLog"), part(row, "connectComponentSSH")
     instance, system = (
         text(named, key) or text(beside_ssh, key) for key in ("instanceLogAddress", "systemLogAddress")
@@ -314,7 +314,7 @@ def _port_mappings(row: dict[str, Any]) -> Iterator[PortMapping]:
 
 
 def read_id(row: dict[str, Any]) -> str:
-    """Return the id of a machine, or nothing where there is no id that could be sent back unharmed."""
+    """Return the id of a machine; empty if there is none that can be sent back unchanged."""
     value = row.get("id")
     if not isinstance(value, str) or not 0 < len(value) <= ID_CHARS or not value.isprintable():
         return ""
@@ -322,10 +322,9 @@ def read_id(row: dict[str, Any]) -> str:
 
 
 def read_registry_passwords(auth_rows: Iterable[Any]) -> dict[str, Secret | None]:
-    """Return the passwords of registry credentials by their id; None where Novita does not say one.
+    """Return the passwords of registry credentials by id; None if Novita does not report one.
 
-    It sends them along, in clear. They are needed to know them again where an error quotes them, and for
-    nothing else.
+    Novita sends them in clear text. They are used only to redact them where an error quotes them.
     """
     rows_by_id = {text(row, "id"): row for row in auth_rows if isinstance(row, dict)}
     return {auth_id: _password(row) for auth_id, row in rows_by_id.items() if auth_id}
@@ -333,12 +332,12 @@ def read_registry_passwords(auth_rows: Iterable[Any]) -> dict[str, Secret | None
 
 def _password(row: dict[str, Any]) -> Secret | None:
     password = row.get("password")
-    # One that is masked says nothing.
+    # A masked password is useless.
     return Secret(password) if isinstance(password, str) and password.strip("*•") else None
 
 
 def quoting_auth_ids(machine_rows: Iterable[Any]) -> frozenset[str]:
-    """Return the registry credentials of machines of which the cloud says that something is wrong."""
+    """Return the registry credentials of machines with an error message."""
     return frozenset(
         text(row, "imageAuthId")
         for row in machine_rows
@@ -347,14 +346,14 @@ def quoting_auth_ids(machine_rows: Iterable[Any]) -> frozenset[str]:
 
 
 def order_secrets(order: CreateCall) -> CallSecrets:
-    """Return what an order holds that nobody must read in an answer to it."""
+    """Return the secrets of an order, which its reply must not reveal."""
     envs = [env for env in _order_envs(order) if env[0] != TAG_VARIABLE]
     given = tuple(Secret(value) for name, value in envs if name in order.secret_envs)
     return NO_SECRETS.with_envs(envs).plus(CallSecrets(given))
 
 
 def create_request(order: CreateCall) -> dict[str, Any]:
-    """Write an order as Novita wants it. The login of a registry goes by id, so no password passes here."""
+    """Return an order in Novita's format. A registry login goes by id, so no password passes here."""
     template = order.template
     request: dict[str, Any] = {
         "name": order.name,
@@ -373,7 +372,7 @@ def create_request(order: CreateCall) -> dict[str, Any]:
         "command": template.command,
         "entrypoint": template.entrypoint,
         "minCudaVersion": template.min_cuda_version,
-        # Novita writes this one id with a capital.
+        # Novita spells this one id with a capital.
         "networkStorages": [{"Id": it.volume_id, "mountPoint": it.mount_path} for it in order.volumes],
     }
     return request | {key: value for key, value in optional.items() if value}
@@ -381,5 +380,5 @@ def create_request(order: CreateCall) -> dict[str, Any]:
 
 def _order_envs(order: CreateCall) -> list[tuple[str, str]]:
     envs = [(key, value) for key, value in order.template.envs if key != TAG_VARIABLE]
-    # The name carries the tag too: better one witness less than an order that is refused.
+    # The name carries the tag too. A missing second proof is better than a refused order.
     return [*envs, (TAG_VARIABLE, order.tag)] if len(envs) < ENVS_MAX else envs

@@ -1,4 +1,4 @@
-"""The transport to Novita: whose turn it is, whether to ask at all, and what may be asked again."""
+"""The transport to Novita: the order of calls, the circuit breaker, and retries."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ READ_BACKOFF_S = 1.0
 READ_BACKOFF_CAP_S = 30.0
 
 
-# A change goes out at once after its longest wait, or within this of it.
+# How much later than its longest wait a change may be sent.
 SEND_SLACK_S = 1.0
 
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One try of one call, for metrics and logs: nothing in it is secret."""
+    """One try of one call, for metrics and logs. It contains no secret."""
 
     endpoint: str
     # ok, refused, throttled, server_error, garbage, timeout, lost, not_sent, circuit_open, limited, cancelled
@@ -62,7 +62,7 @@ class CallRecord:
     # Of the exchange alone, without the wait for its turn.
     duration_s: float
     method: str
-    # Which try of the same call it is, from 1.
+    # The number of the try, from 1.
     attempt: int
 
 
@@ -96,11 +96,11 @@ class _ReadFailed(Exception):
 
 
 class NovitaTransport:
-    """Reads are repeated where that helps; a change is sent at most once by every layer.
+    """Sends calls to Novita. Reads are retried if that helps; a change is sent at most once.
 
-    A change waits at most `change_wait_s` for its turn and `request_timeout_s` for its reply, so their sum is
-    the longest it can take. A change that is cancelled may have been made: the one who cancels must treat it
-    like `OutcomeUnknown`, because a cancelled task cannot be told.
+    A change waits at most `change_wait_s` for its turn and `request_timeout_s` for its reply; the sum is its
+    maximum duration. A cancelled change may have been made, so the cancelling code must treat it like
+    `OutcomeUnknown`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class NovitaTransport:
 
         def read_once() -> Awaitable[dict[str, Any]]:
             n = next(tries)
-            # Whatever ailed the first connection, the next try does not meet it again.
+            # A retry uses a new connection.
             send = partial(self._exchange.get, path, params or {}, self._request_timeout_s, fresh=n > 1)
             return self._read_once(_Call("GET", path, send, turns, attempt=n), about)
 
@@ -188,7 +188,7 @@ class NovitaTransport:
         """
         now_s = self._clock.boottime()
         wait_s = min(self._change_wait_s, max(0.0, send_by_s - now_s))
-        # Who is later than that was not waiting but stopped.
+        # A change that is later than this comes from a process that was suspended.
         send_by_s = min(send_by_s, now_s + self._change_wait_s + SEND_SLACK_S)
         send = partial(self._exchange.post, path, body, self._request_timeout_s, send_by_s, secrets)
         turns = [_LimiterWait(self._limiter, Lane.URGENT, wait_s)]
@@ -204,7 +204,9 @@ class NovitaTransport:
         raise error
 
     def with_breaker(self, breaker: CircuitBreaker) -> Self:
-        """Return the same transport behind another breaker: what fails there says nothing about the rest."""
+        """Return the same transport with another breaker, for calls whose failures say nothing about the
+        rest.
+        """
         view = copy.copy(self)
         # guard: a bill that is away keeps nobody from renting
         view._breaker = breaker
@@ -237,7 +239,7 @@ class NovitaTransport:
         raise failed
 
     async def _attempt(self, call: _Call) -> NovitaReply:
-        """Make one call when its turn has come, and tell the observer how long the exchange itself took."""
+        """Make one call when its turn comes, and report the duration of the exchange to the observer."""
         sent_at = None
         try:
             await self._wait_for_limiters(call)
@@ -250,7 +252,7 @@ class NovitaTransport:
         return reply
 
     async def _wait_for_limiters(self, call: _Call) -> None:
-        # No turn is spent on a call that would not be made.
+        # Do not use up a turn for a call that the breaker would reject.
         if (retry_after_s := self._breaker.retry_after_s()) > 0:
             raise _circuit_open(retry_after_s)
         try:
@@ -286,7 +288,7 @@ class NovitaTransport:
         if self._observe is None:
             return
         duration_s = 0.0 if sent_at is None else self._clock.monotonic() - sent_at
-        # A faulty observer must not lose the id of a machine that has just been rented.
+        # A faulty observer must not lose the id of a machine that was just rented.
         with contextlib.suppress(Exception):
             record = CallRecord(call.path, outcome, status, duration_s, call.method, call.attempt)
             self._observe(record)
@@ -299,7 +301,7 @@ def _circuit_open(retry_after_s: float) -> CircuitOpen:
 
 
 def _counts_as_failure(reply: NovitaReply) -> bool:
-    """Return True if a reply is a sign that the other side is unwell; a clear no is a sign of health."""
+    """Return True if a reply shows that Novita is unwell. A clear refusal shows that it is well."""
     if 400 <= reply.status < 500:
         return reply.status == 408
     return not reply.is_success or reply.is_garbage
@@ -335,7 +337,7 @@ def _outcome_of_error(error: BaseException) -> str:
             return "cancelled"
 
 
-# What the calls are called that a rental is made of.
+# The span names of the calls of a rental.
 NAMES = {
     "/gpu/instance/create": "create",
     "/gpu/instance": "get",
@@ -348,10 +350,10 @@ NAMES = {
 
 
 def call_span(call: CallRecord, begun: datetime, ended: datetime) -> EndedSpan:
-    """Return one try of one call, as a part of what is open."""
+    """Return the span of one try, as a part of the open span."""
     attributes: dict[str, Attribute] = {
         "http.request.method": call.method,
-        # Without the query: no id is in it.
+        # Without the query, so no id is in it.
         "url.path": call.endpoint,
         ATTEMPT: call.attempt,
         OUTCOME: call.outcome,

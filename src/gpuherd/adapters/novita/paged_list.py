@@ -24,14 +24,14 @@ PAGE_SIZE = 100
 LONG_PAGE_SIZE = 1_000
 
 
-# After a walk over long pages has failed, so many are made over ordinary ones.
+# After a walk over long pages failed, this many walks use ordinary pages.
 ORDINARY_WALKS = 20
 
 
 PAGE_CONCURRENCY = 16
 
 
-# Of long pages fewer are fetched at once: those that arrive together are all in memory until each is read.
+# Fewer long pages are fetched at once: all that arrive together are in memory until each is read.
 ROWS_AT_ONCE = 3_000
 
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NovitaPage:
-    """The rows of one page, and how many rows the cloud says there are on all pages."""
+    """The rows of one page, and the number of rows on all pages, as reported."""
 
     rows: list[Any]
     total: int | None
@@ -49,7 +49,7 @@ class NovitaPage:
 
 @dataclass(frozen=True)
 class ReadPage(Generic[T]):
-    """The same, with what each row is about and under which id; None for a row that makes no sense."""
+    """The same, with the content and id of each row; None for an invalid row."""
 
     entries: list[tuple[str, T] | None]
     total: int | None
@@ -75,7 +75,7 @@ class PageScan(Generic[T]):
     total: int | None
     items: dict[str, T] = field(default_factory=dict)
     rows: int = 0
-    # Something that a whole list would not have: a senseless row, a row twice, a total that changes.
+    # True after an invalid row, a repeated row, or a changed total: a complete list has none.
     inconsistent: bool = False
 
     @property
@@ -88,7 +88,7 @@ class PageScan(Generic[T]):
         return self.total is not None and self.rows < self.total
 
     def add(self, page: ReadPage[T]) -> bool:
-        """Take in one page and tell whether it brought anything new."""
+        """Add a page. Return True if it brought new rows."""
         before = len(self.items)
         for entry in page.entries:
             if entry is None or entry[0] in self.items:
@@ -101,7 +101,7 @@ class PageScan(Generic[T]):
 
 
 class PagedList(Generic[T]):
-    """Walks one list again and again, and remembers where its pages begin and how long they may be."""
+    """Walks one list repeatedly, and remembers where its pages begin and how long they may be."""
 
     def __init__(
         self,
@@ -113,19 +113,19 @@ class PagedList(Generic[T]):
     ) -> None:
         self._read = read
         self._page_size = page_size
-        # So many walks are still to be made over ordinary pages.
+        # How many walks over ordinary pages are left.
         self._ordinary_walks = 0
         self._page_concurrency = page_concurrency
         self._pages_max = pages_max
         self._first = 1
 
     async def gather(self, fetch: FetchPage) -> PageScan[T]:
-        """Fetch pages, a few at once, until all is seen or a page brings nothing new."""
+        """Fetch pages, a few at once, until all rows are seen or a page brings nothing new."""
         try:
             return await self._walk(fetch)
         except CloudError:
             if not self._ordinary_walks:
-                # Perhaps long pages are too much for it, or for us; at worst they come back too late.
+                # Long pages may be too much for Novita or for gpuherd; at worst they time out.
                 self._ordinary_walks = ORDINARY_WALKS
             raise
         finally:
@@ -135,7 +135,7 @@ class PagedList(Generic[T]):
         first, size = await self._first_page(fetch)
         found = PageScan[T](first.total)
         found.add(first)
-        # The cloud may give shorter pages than we ask for: the length of the first tells.
+        # Novita may return shorter pages than requested. The first page shows the length.
         length = max(1, len(first.entries))
         pages = min(math.ceil((first.total or 0) / length), self._pages_max)
         sized = partial(self._fetch_read, fetch, size)
@@ -143,14 +143,14 @@ class PagedList(Generic[T]):
         at_once = max(1, min(self._page_concurrency, ROWS_AT_ONCE // length))
         await self._fetch_remaining(sized, found, numbers, at_once)
         if self._first == 0 and not found.complete:
-            # What once looked like a page before the first was perhaps only a bad day.
+            # The page 0 of an earlier walk may have been an accident.
             self._first = 1
         elif found.wants_more:
             await self._try_page_zero(sized, found)
         return found
 
     async def _first_page(self, fetch: FetchPage) -> tuple[ReadPage[T], int]:
-        """Return the first page and the length that was asked for."""
+        """Return the first page and the requested length."""
         if self._page_size > PAGE_SIZE and not self._ordinary_walks:
             page = await self._long_page(fetch)
             if page is not None and len(page.entries) >= min(page.total or 0, PAGE_SIZE):
@@ -159,7 +159,7 @@ class PagedList(Generic[T]):
         return await self._fetch_read(fetch, PAGE_SIZE, self._first), PAGE_SIZE
 
     async def _long_page(self, fetch: FetchPage) -> ReadPage[T] | None:
-        """Return the first page as a long one; None if the cloud will not have it."""
+        """Return the first page as a long one; None if Novita rejects it."""
         try:
             return await self._fetch_read(fetch, self._page_size, self._first)
         except KeyRefused:
@@ -189,9 +189,9 @@ class PagedList(Generic[T]):
             found.add(page)
 
     async def _fetch_read(self, fetch: FetchPage, size: int, number: int) -> ReadPage[T]:
-        """Fetch a page and read its rows at once: as they came they take three times the room."""
+        """Fetch a page and read its rows at once: unread rows take three times the memory."""
         page = await fetch(number, size)
-        # A thousand rows take their time; others want to get on meanwhile.
+        # A thousand rows take time; let other tasks run.
         await asyncio.sleep(0)
         return ReadPage([self._read(row) for row in page.rows], page.total)
 
@@ -204,5 +204,5 @@ async def _fetch_together(fetch: FetchNumber[T], numbers: range) -> list[ReadPag
         error = errors.exceptions[0]
     else:
         return [task.result() for task in tasks]
-    # One lost page spoils the walk; the caller knows what to do about an error, not about a group of them.
+    # One lost page spoils the walk. The caller handles a single error, not a group.
     raise error

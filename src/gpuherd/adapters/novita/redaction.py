@@ -1,6 +1,6 @@
-"""Redact the secrets of a call to Novita from the text that comes back from it.
+"""Redacts the secrets of a call to Novita from the reply.
 
-Errors of clouds and registries quote what they were given, in the encodings that it passed through.
+Errors of clouds and registries quote their input, in the encodings that it passed through.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from urllib.parse import quote, quote_plus
 
 from gpuherd.domain.secret import HIDDEN, Secret
 
-# Shorter ones are no secrets, and to look for them would redact half of the language.
+# Shorter values are no secrets, and redacting them would hide ordinary words.
 CREDENTIAL_CHARS_MIN = 4
 
 
 VALUE_CHARS_MIN = 6
 
 
-# No sentence for people is longer; what comes after is not shown.
+# No sentence for people is longer. The rest is not shown.
 TEXT_CHARS_MAX = 4096
 
 
@@ -38,23 +38,23 @@ def is_secret_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class CallSecrets:
-    """What must not stand in any text that a call gives rise to."""
+    """The secrets that no text about a call may contain."""
 
     credentials: tuple[Secret, ...] = ()
-    # Values that may be harmless; short ones stay.
+    # Values that may be harmless; short ones are not redacted.
     values: tuple[Secret, ...] = ()
-    # A credential is involved that is not known here, so nothing of the text can be shown.
+    # An unknown credential is involved, so no text can be shown.
     has_unknown: bool = False
 
     def with_envs(self, envs: Iterable[tuple[str, str]]) -> CallSecrets:
-        """Return these, and the values of environment variables."""
+        """Return these, with the values of environment variables."""
         pairs = list(envs)
         credentials = tuple(Secret(value) for name, value in pairs if is_secret_name(name))
         values = tuple(Secret(value) for name, value in pairs if not is_secret_name(name))
         return self.plus(CallSecrets(credentials, values))
 
     def plus(self, other: CallSecrets) -> CallSecrets:
-        """Return both."""
+        """Return the union of both."""
         return CallSecrets(
             self.credentials + other.credentials,
             self.values + other.values,
@@ -62,17 +62,17 @@ class CallSecrets:
         )
 
     def redact(self, text: str) -> str:
-        """Return the text without any of the secrets, or without anything if one of them is unknown."""
+        """Return the text without the secrets; nothing of it if one of them is unknown."""
         if self.has_unknown:
             return WITHHELD if text else ""
         for form in self._forms:
             text = text.replace(form, HIDDEN)
-        # Only now: half of a secret at the cut would not be found.
+        # Cut last: half a secret at the cut would not be found.
         return text[:TEXT_CHARS_MAX]
 
     @cached_property
     def _forms(self) -> list[str]:
-        """Return each secret in all its forms, the longest first: one may be a part of another."""
+        """Return each secret in all its forms, the longest first, because one may contain another."""
         found = _all_forms(self.credentials, CREDENTIAL_CHARS_MIN) | _all_forms(self.values, VALUE_CHARS_MIN)
         return sorted(found, key=len, reverse=True)
 
@@ -82,12 +82,12 @@ NO_SECRETS = CallSecrets()
 
 def _all_forms(secrets: Iterable[Secret], chars_min: int) -> set[str]:
     texts = {secret.reveal() for secret in secrets}
-    # A value that was masked before we got it is none.
+    # A value that was already masked is no secret.
     return {form for text in texts if len(text) >= chars_min and text.strip("*") for form in _forms_of(text)}
 
 
 def _forms_of(text: str) -> set[str]:
-    """Return a value plain, and as URLs, JSON, HTML and base64 write it."""
+    """Return the value as it is, and as URLs, JSON, HTML and base64 write it."""
     raw = text.encode("utf-8", "surrogatepass")
     urls = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
     jsons = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
@@ -95,7 +95,7 @@ def _forms_of(text: str) -> set[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterable[str]:
-    """Yield what is the same in base64 wherever the value stands in a longer text ("user:password")."""
+    """Yield the base64 parts that do not depend on the place in a longer text ("user:password")."""
     for shift, shared_chars in ((0, 0), (1, 2), (2, 3)):
         whole = base64.b64encode(bytes(shift) + raw).decode("ascii")
         ends_evenly = (shift + len(raw)) % 3 == 0
