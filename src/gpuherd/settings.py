@@ -1,4 +1,7 @@
-"""Settings: the one place that reads the environment and `gpuherd.toml`; it reports all problems at once."""
+"""Settings: the only module that reads the environment and `gpuherd.toml`.
+
+It reports all problems at once.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ NO_NOVITA_KEY = (
     "or try gpuherd without one: gpuherd serve --simulator"
 )
 DATABASE_FILE = "gpuherd.db"
-# What is simulated and what is paid for never share a database.
+# Simulated and paid machines never share a database.
 SIMULATOR_DATABASE_FILE = "gpuherd-simulator.db"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class SettingsInvalid(Exception):
-    """The configuration cannot be used; all problems at once, without any value that may be a secret."""
+    """The configuration is invalid. The message lists all problems, without values that may be secret."""
 
     def __init__(self, problems: list[str]):
         super().__init__("; ".join(problems))
@@ -68,7 +71,7 @@ def _http_url(value: str) -> str:
 
 
 def _none_or(shortest_s: int, longest_s: int) -> AfterValidator:
-    """Take the lengths that a create may ask for too, and 0 for none."""
+    """Accept the same lengths as a create, and 0 for none."""
 
     def check(value: int) -> int:
         if value and not shortest_s <= value <= longest_s:
@@ -90,7 +93,7 @@ def _is_base64_key(text: str) -> bool:
 
 
 def _backend(database_url: str) -> str:
-    """Return which database a URL speaks of, without the driver."""
+    """Return the database kind of a URL, without the driver."""
     scheme, separator, _ = database_url.partition("://")
     return scheme.partition("+")[0].lower() if separator else ""
 
@@ -105,7 +108,7 @@ def _named(name: str, default: Any, **limits: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """Everything that can be configured, each by itself: `load_settings` sees to it that all fit together.
+    """All settings. `load_settings` checks that they fit together.
 
     Times are in seconds.
     """
@@ -155,7 +158,7 @@ class Settings(BaseModel):
     otlp_endpoint: Annotated[Address | None, BeforeValidator(_no_blank)] = _named(
         "GPUHERD_OTLP_ENDPOINT", None
     )
-    # Under the name that collectors' own instructions give it.
+    # The standard name of OpenTelemetry.
     otlp_headers: OptionalSecret = _named("OTEL_EXPORTER_OTLP_HEADERS", None)
     trace_ratio: float = _named("GPUHERD_TRACE_RATIO", 1.0, ge=0, le=1)
     mcp_ask_above_usd: Decimal = _named("GPUHERD_MCP_ASK_ABOVE", Decimal("0.50"), ge=0, le=1_000_000)
@@ -188,7 +191,7 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: str) -> str:
-        # SQLAlchemy would know more about URLs, but every `gpuherd ls` would have to wait for it.
+        # SQLAlchemy could check more, but loading it would slow down every `gpuherd ls`.
         if value and _backend(value) not in ("sqlite", "postgresql", "postgres"):
             raise ValueError("must be sqlite:///… or postgresql://…")
         return value
@@ -203,7 +206,7 @@ class Settings(BaseModel):
     @field_validator("secrets_key", "secrets_key_previous")
     @classmethod
     def _strong_enough(cls, value: Secret | None) -> Secret | None:
-        # It is not stretched, so it must be random.
+        # The value is used without key stretching, so it must be long and random.
         if value is not None and len(value.reveal()) < 32:
             raise ValueError("must have at least 32 characters; make one with: openssl rand -base64 32")
         return value
@@ -250,7 +253,7 @@ class Settings(BaseModel):
 
     @property
     def database(self) -> str:
-        """The database in SQLAlchemy's words."""
+        """The database as an SQLAlchemy URL."""
         if not self.database_url:
             return f"sqlite:///{self.data_dir / DATABASE_FILE}"
         if _backend(self.database_url) == "sqlite":
@@ -258,7 +261,7 @@ class Settings(BaseModel):
         return f"postgresql+psycopg://{self.database_url.partition('://')[2]}"
 
     def for_simulator(self) -> Self:
-        """The same settings with a database of the simulator's own, unless one was chosen."""
+        """The same settings with the simulator's own database, unless one was chosen."""
         if self.database_url:
             return self
         own = f"sqlite:///{self.data_dir / SIMULATOR_DATABASE_FILE}"
@@ -266,7 +269,7 @@ class Settings(BaseModel):
 
     @property
     def server_url(self) -> str:
-        """Where the CLI looks for the server."""
+        """The server address for the CLI."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.url or f"http://{host}:{self.port}"
 
@@ -275,7 +278,7 @@ class Settings(BaseModel):
         return timedelta(seconds=self.instance_max_wait_s)
 
 
-# Which settings must fit together, when they do not, and what is said then.
+# Settings that must fit together: their names, the failing condition, and the message.
 _RULES: tuple[tuple[set[str], Callable[[Settings], bool], str], ...] = (
     (
         {"GPUHERD_WEBHOOK_SECRET_PREVIOUS", "WEBHOOK_SECRET"},
@@ -310,9 +313,9 @@ SETTING_NAMES = frozenset(str(info.validation_alias) for info in Settings.model_
 def load_settings(
     environ: Mapping[str, str] | None = None, directory: Path | None = None, *, needs_cloud: bool = False
 ) -> Settings:
-    """Return the settings; what the environment says goes before what the file says.
+    """Return the settings. The environment takes precedence over the file.
 
-    With `needs_cloud`, having no key for Novita is one problem among the others.
+    With `needs_cloud`, a missing Novita key is one of the problems.
     """
     environ = os.environ if environ is None else environ
     problems: list[str] = []
@@ -327,7 +330,7 @@ def load_settings(
 
 
 def _judged(values: Mapping[str, Any], problems: list[str]) -> Settings:
-    """Return the settings, with the default of each that makes no sense: that is among the problems then."""
+    """Return the settings. An invalid one gets its default and a problem."""
     wrong: set[str] = set()
     try:
         settings = Settings(**values)
@@ -341,7 +344,7 @@ def _judged(values: Mapping[str, Any], problems: list[str]) -> Settings:
 
 
 class SettingSource(StrEnum):
-    """Who says what a setting is; the first that says anything does."""
+    """The source of a setting, in order of precedence."""
 
     ENVIRONMENT = "environment"
     FILE = FILE_NAME
@@ -351,7 +354,7 @@ class SettingSource(StrEnum):
 def sources_of(
     environ: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> dict[str, SettingSource]:
-    """Return for each setting where its value comes from, whether the value is good or not."""
+    """Return the source of each setting, also of invalid ones."""
     environ = os.environ if environ is None else environ
     in_file = _read_file((directory or Path.cwd()) / FILE_NAME, [])
     return {
@@ -365,7 +368,7 @@ def sources_of(
 
 
 def unknown_variables_in(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Return the variables that are named as if they were settings of ours, and are none."""
+    """Return the variables that look like settings of gpuherd but are unknown."""
     environ = os.environ if environ is None else environ
     ours = ("GPUHERD_", "NOVITA_")
     return sorted(name for name in environ if name.startswith(ours) and name not in SETTING_NAMES)

@@ -19,17 +19,17 @@ _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
 
 
 class AddressInvalid(Exception):
-    """The settings give no usable address or key. The message holds no secret."""
+    """The settings give no usable address or key. The message contains no secret."""
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """A server, and the key that opens it. The repr does not show the key."""
+    """A server and its API key. The repr does not show the key."""
 
     scheme: str
     host: str
     port: int
-    # What a proxy puts before our paths.
+    # A path prefix that a proxy adds.
     prefix: str
     key: str | None = field(repr=False)
 
@@ -51,9 +51,9 @@ def find_server_address(
     environ: Mapping[str, str] | None = None,
     settings_file: Path | None = None,
 ) -> ServerAddress:
-    """Return the server of the arguments, else of the environment, else of the file, else of this machine.
+    """Return the server from the arguments, the environment, the file, or this machine, in this order.
 
-    The stored admin key opens only the server on this machine: no other named server ever gets that key.
+    The stored admin key is used only for the server on this machine, never for another named server.
     """
     environ = os.environ if environ is None else environ
     file = {} if settings_file is None else _read_settings_file(settings_file)
@@ -73,7 +73,7 @@ def find_server_address(
 
 
 def parse_server_address(url: str, key: str | None) -> ServerAddress:
-    """Return the server at `url` with the key that opens it, or raise `AddressInvalid`."""
+    """Return the server at `url` with its key, or raise `AddressInvalid`."""
     invalid = AddressInvalid("GPUHERD_URL must look like http://127.0.0.1:8080")
     try:
         parts = urlsplit(url)
@@ -83,7 +83,7 @@ def parse_server_address(url: str, key: str | None) -> ServerAddress:
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
         raise invalid
     if parts.username is not None or parts.password is not None:
-        # Every failure would show the password, and beside the key it has no meaning.
+        # Error messages would show the password, and beside the key it has no meaning.
         raise AddressInvalid("GPUHERD_URL must not contain a user or a password; use GPUHERD_API_KEY")
     if key is not None and not _VISIBLE_ASCII.fullmatch(key):
         raise AddressInvalid("GPUHERD_API_KEY must be one word of visible ASCII characters")
