@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, ClassVar
@@ -17,6 +18,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     StrictStr,
+    ValidationInfo,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -136,6 +138,25 @@ Label = Annotated[
     Code("INVALID_LABEL"),
 ]
 Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+# Takes the kind of receiver and its address. Returns the address as it is kept, or raises `ValueError`.
+CheckTarget = Callable[[str, str], str]
+
+
+def checked_target(kind: str, address: str, info: ValidationInfo) -> str:
+    """Return the address as it is kept. The context is the server's `CheckTarget`; without one all pass."""
+    check: CheckTarget | None = info.context
+    return address if check is None else check(kind, address)
+
+
+def _webhook_url(value: str, info: ValidationInfo) -> str:
+    return checked_target("webhook", value, info)
+
+
+# Needs a `CheckTarget` as the context.
+WebhookUrl = Annotated[
+    StrictStr, AfterValidator(_webhook_url), Code("INVALID_WEBHOOK_URL"), Words("must be a string")
+]
 
 
 def read_day(value: str) -> date:

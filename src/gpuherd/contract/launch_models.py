@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
 
-from gpuherd.contract.body_models import RequestModel
+from gpuherd.contract.body_models import Code, RequestModel, Words
 from gpuherd.contract.wire_models import ReplyModel, one_of
 
 BillingMode = Annotated[str, one_of("spot", "onDemand")]
@@ -40,3 +40,16 @@ class WaitForCapacity(RequestModel):
     """How long to wait for an offer that fits, if there is none now."""
 
     seconds: Annotated[StrictInt, Field(ge=1, le=CAPACITY_WAIT_MAX_S)]
+
+
+OnReclaimField = Annotated[Literal["none", "replace"], Code("INVALID_ON_RECLAIM")]
+MaxReplacements = Annotated[
+    Annotated[StrictInt, Field(ge=1, le=1000), Words("must be a whole number from 1 to 1000")] | None,
+    Code("INVALID_MAX_REPLACEMENTS"),
+]
+Handover = Annotated[
+    StrictInt,
+    Field(alias="handoverSeconds", ge=0, le=3600),
+    Words("must be a whole number of seconds from 0 to 3600"),
+    Code("INVALID_HANDOVER"),
+]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
+from gpuherd.contract.body_models import Code, Label, RequestModel, Text, WebhookUrl, Words, checked_target
+from gpuherd.contract.body_models import Moment as GivenMoment
 from gpuherd.contract.instance_models import InstanceRecord
 from gpuherd.contract.money_models import BalanceNotice, BudgetNotice, DriftNotice, PriceNotice
 from gpuherd.contract.service_models import OrphanNotice, Verdict
@@ -309,3 +311,86 @@ class TestEventBody(ReplyModel):
     type: Annotated[str, one_of(TEST)]
     timestamp: Moment
     data: TestEventData
+
+
+# Bodies
+
+_TYPES = sorted((*INSTANCE_EVENT_TYPES, *MONEY_EVENT_TYPES))
+_EVENTS = f"must be a list of some of these types: {', '.join(_TYPES)}"
+
+
+def _known_types(value: list[str]) -> list[str]:
+    if not set(value) <= set(_TYPES):
+        raise ValueError(_EVENTS)
+    return sorted(set(value))
+
+
+def _usable_target(value: str, info: ValidationInfo) -> str:
+    # Without a kind the body is refused in any case, and no rule can judge the address.
+    return checked_target(info.data["kind"], value, info) if "kind" in info.data else value
+
+
+def _one_target(url: str | None, info: ValidationInfo) -> str | None:
+    if "endpoint_id" in info.data and (url is None) == (info.data["endpoint_id"] is None):
+        raise ValueError("or endpointId must be given, not both")
+    return url
+
+
+EndpointId = Annotated[Text, Code("INVALID_ENDPOINT_ID")]
+EventTypes = Annotated[
+    list[StrictStr],
+    Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": [*_TYPES]}}),
+    AfterValidator(_known_types),
+]
+
+
+class WebhooksBody(RequestModel):
+    """What these bodies have in common."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+
+class EndpointBody(WebhooksBody):
+    """An endpoint to create.
+
+    Without `events` a webhook receives all events, and the other kinds those that people read.
+    """
+
+    # Before the address, which is judged by it.
+    kind: Annotated[
+        Literal["webhook", "slack", "discord", "ntfy", "email"],
+        Code("INVALID_KIND"),
+        Words("must be one of webhook, slack, discord, ntfy, email"),
+    ] = "webhook"
+    # For Slack, Discord and ntfy the address that they give you; for mail `mailto:` and an address.
+    url: Annotated[
+        StrictStr,
+        AfterValidator(_usable_target),
+        Code("INVALID_WEBHOOK_URL"),
+        Words("must be a text that is not blank"),
+    ]
+    events: Annotated[EventTypes | None, Code("INVALID_EVENTS"), Words(_EVENTS)] = None
+    label: Label | None = None
+
+
+class ReplayBody(WebhooksBody):
+    """What to send again."""
+
+    since: Annotated[
+        GivenMoment,
+        Code("INVALID_SINCE"),
+        Words("must be a time in ISO 8601, like 2026-01-31T12:00:00Z"),
+    ]
+    state: Annotated[
+        Literal["failed", "dead"],
+        Code("INVALID_STATE"),
+        Words("must be failed or dead"),
+    ] = "failed"
+    endpoint_id: EndpointId | None = None
+
+
+class WebhookTestBody(WebhooksBody):
+    """Where to send a test: to a URL, or to an endpoint with its own secret."""
+
+    endpoint_id: EndpointId | None = None
+    url: Annotated[WebhookUrl | None, AfterValidator(_one_target)] = Field(None, validate_default=True)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpuherd.contract.body_models import Code, RequestModel, Words
+from gpuherd.contract.body_models import CheckTarget, Code, RequestModel, Words
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 
 UNKNOWN_FIELD = "UNKNOWN_FIELD"
 M = TypeVar("M", bound=RequestModel)
 
 
-def validate_body(model: type[M], values: Mapping[str, Any], context: object = None) -> M:
+def _no_target_check(kind: str, address: str) -> str:
+    raise RuntimeError("a body with an address needs a CheckTarget as the context")
+
+
+def validate_body(
+    model: type[M], values: Mapping[str, Any], context: CheckTarget | datetime = _no_target_check
+) -> M:
     """Return the body, or raise `InvalidRequest` with every problem.
 
     `context` is what the checks need beside the values: where webhooks may go, or what time it is.

@@ -32,6 +32,7 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.instance.plan import PlanExpired
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.use_case_access import Plane, current_request
+from gpuherd.entrypoints.values_from_bodies import target_check
 from gpuherd.usecases.access.audit_requests import TooManyRepeats
 from gpuherd.usecases.events.manage_webhooks import TooManyTests, TooManyTestsOfKey
 from gpuherd.usecases.events.stream_events import TooManyStreams, TooManyStreamsOfKey
@@ -254,7 +255,7 @@ JUDGED_FIELDS = frozenset(_JudgedFields.model_fields)
 async def parsed(model: type[M], said: Mapping[str, Any], plane: Plane, caller: Caller) -> M:
     """Return what was asked for, or raise every problem that it has, also with what is well formed."""
     try:
-        return validate_body(model, said, plane.targets)
+        return validate_body(model, said, target_check(plane.targets))
     except InvalidRequest as refused:
         judged = await judge_values(plane.services, _well_formed(said, refused.problems), caller.limits)
         raise InvalidRequest([*refused.problems, *judged]) from None

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.egress_policy import EgressPolicy
+from gpuherd.contract.operation_models import StartBody
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.problem_response import problem_of
-from gpuherd.entrypoints.schemas.goals import StartBody
+from gpuherd.usecases.instances.launch_spec_from_body import health_check_of
 from gpuherd.usecases.views.instance_view import describe_health_check
 
 LIMITS = {
@@ -49,7 +49,7 @@ checks = st.builds(
 
 
 def ordered(body: Any, field: str = "healthCheck") -> HealthCheck:
-    check = validate_body(StartBody, {field: body}, EgressPolicy()).check
+    check = health_check_of(validate_body(StartBody, {field: body}).check)
     assert check is not None
     return check
 

@@ -8,7 +8,6 @@ import unicodedata
 import pytest
 
 from gpuherd.contract.body_models import has_control_characters
-from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.schemas.launch import LaunchBody
@@ -27,4 +26,4 @@ def test_control_characters_are_those_that_unicode_calls_so() -> None:
 @pytest.mark.parametrize("char", ["\x00", "\n", "\x1b", "\x7f", "\x9f", "\u2028", "\u2029"])
 def test_a_word_with_a_control_character_is_refused(field: str, char: str) -> None:
     with pytest.raises(InvalidRequest, match="control characters"):
-        validate_body(LaunchBody, {**GOOD, field: f"a{char}b"}, EgressPolicy())
+        validate_body(LaunchBody, {**GOOD, field: f"a{char}b"})

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.schemas.launch import LaunchBody
@@ -18,14 +17,12 @@ BARE = {key: value for key, value in GOOD.items() if key != "templateId"}
 
 def problems(**fields: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(InvalidRequest) as caught:
-        validate_body(LaunchBody, {**GOOD, **fields}, EgressPolicy())
+        validate_body(LaunchBody, {**GOOD, **fields})
     return [(it.field, it.code, it.message) for it in caught.value.problems]
 
 
 def test_an_image_is_enough() -> None:
-    wanted = validate_body(
-        LaunchBody, {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}, EgressPolicy()
-    ).to_request()
+    wanted = validate_body(LaunchBody, {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}).to_request()
     assert (wanted.wish.template_id, wanted.wish.image_url, wanted.wish.envs) == ("", "ubuntu", ())
     assert [(it.name, it.value and it.value.reveal()) for it in wanted.envs] == [("A", CANARY)]
     assert CANARY not in repr(wanted)
@@ -33,7 +30,7 @@ def test_an_image_is_enough() -> None:
 
 def test_without_template_and_image_there_is_nothing_to_run() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        validate_body(LaunchBody, BARE, EgressPolicy())
+        validate_body(LaunchBody, BARE)
     (problem,) = caught.value.problems
     assert (problem.field, problem.code) == ("templateId", "INVALID_TEMPLATE_ID")
     assert problem.message == "templateId: must be given, or an imageUrl"

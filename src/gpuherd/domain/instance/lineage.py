@@ -16,10 +16,6 @@ REPLACEMENTS_COUNTED = timedelta(hours=24)
 MAX_REPLACEMENTS = 10
 
 
-# Minimum and maximum of the two limits.
-REPLACEMENTS, HANDOVER_S = (1, 1000), (0, 3600)
-
-
 class OnReclaim(StrEnum):
     """What happens when the cloud takes a spot machine back."""
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.contract.lease_models import LeaseBody
+from gpuherd.contract.operation_models import GoalBody, GoalByNameBody, StartBody, StartByNameBody
 from gpuherd.contract.webhook_models import EventHistory
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.cloud.machine import LogSource
@@ -38,12 +39,6 @@ from gpuherd.entrypoints.list_queries import (
     number,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.goals import (
-    GoalBody,
-    GoalByNameBody,
-    StartBody,
-    StartByNameBody,
-)
 from gpuherd.entrypoints.schemas.launch import (
     CreateBody,
     LaunchBody,
@@ -57,6 +52,7 @@ from gpuherd.entrypoints.use_case_access import (
     json_reply,
     plane_of,
 )
+from gpuherd.entrypoints.values_from_bodies import target_check
 from gpuherd.usecases.instances.change_goal import (
     StartOptions,
     delete_instance,
@@ -68,7 +64,7 @@ from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_
 from gpuherd.usecases.instances.explain_instance import explain_instance
 from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
 from gpuherd.usecases.instances.launch_instance import find_launched, launch_instance
-from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
+from gpuherd.usecases.instances.launch_spec_from_body import health_check_of, lease_order_of
 from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
 from gpuherd.usecases.instances.plan_launch import find_held_plan, hold_plan, plan_launch
 from gpuherd.usecases.instances.read_instance import (
@@ -295,12 +291,12 @@ async def show_operations(operation_id: str, request: Request) -> Response:
 
 async def _start(request: Request, id_or_name: str | None) -> Response:
     plane, raw = plane_of(request), await read_optional_object(request)
-    body = validate_body(StartBody if id_or_name else StartByNameBody, raw, plane.targets)
+    body = validate_body(StartBody if id_or_name else StartByNameBody, raw, target_check(plane.targets))
     if id_or_name:
         goal = _goal(request, id_or_name, raw)
     else:
         goal = _goal_by_name(request, body.instance_name or "", raw)
-    options = StartOptions(body.check, body.webhook_url, body.capacity_wait_s)
+    options = StartOptions(health_check_of(body.check), body.webhook_url, body.capacity_wait_s)
     return accepted(await start_instance(plane.services, goal, options))
 
 
@@ -378,7 +374,7 @@ async def show_plans(plan_id: str, request: Request) -> Response:
     """Return a plan that is held, for the key that planned it, with what was rented by it."""
     plane, caller = plane_of(request), caller_of(request)
     held = await find_held_plan(plane.services, plan_id, caller)
-    wanted = validate_body(LaunchBody, json.loads(held.body), plane.targets).to_request(
+    wanted = validate_body(LaunchBody, json.loads(held.body), target_check(plane.targets)).to_request(
         caller=caller, plan=held
     )
     made = await find_launched(plane.services, wanted)

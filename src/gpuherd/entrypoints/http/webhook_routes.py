@@ -6,11 +6,18 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.webhook_models import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
+from gpuherd.contract.webhook_models import (
+    EndpointBody,
+    ReplayBody,
+    ReplayedDeliveries,
+    WebhookEndpointRemoved,
+    WebhookEndpoints,
+    WebhookTestBody,
+)
 from gpuherd.contract.wire_models import iso
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.egress_policy import redact_query
-from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret
+from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, EndpointWithSecret
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.openapi_document import takes
@@ -26,8 +33,9 @@ from gpuherd.entrypoints.list_queries import (
     delivery_query,
     described,
 )
-from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
+from gpuherd.entrypoints.values_from_bodies import target_check
+from gpuherd.ports.webhook_port import DeliveryFilter
 from gpuherd.usecases.events.manage_webhooks import (
     create_endpoint,
     delete_endpoint,
@@ -64,10 +72,15 @@ async def list_endpoints(request: Request) -> Response:
 @router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
 async def add_endpoint(request: Request) -> Response:
     """Create an endpoint. Its secret is shown in this reply only; `kind` says how events are written."""
-    wanted = validate_body(EndpointBody, await read_object(request), plane_of(request).targets)
+    wanted = validate_body(EndpointBody, await read_object(request), target_check(plane_of(request).targets))
     services, caller = plane_of(request).services, acting_caller(request)
     made = await create_endpoint(
-        services, wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
+        services,
+        wanted.url,
+        tuple(wanted.events or ()),
+        wanted.label or "",
+        kind=EndpointKind(wanted.kind),
+        caller=caller,
     )
     headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
     return _keyed_reply(made, status=201, headers=headers)
@@ -131,21 +144,21 @@ async def replay_one(delivery_id: str, request: Request) -> Response:
 @router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
 async def replay_all(request: Request) -> Response:
     """Replay all deliveries since a time that failed or are dead letters."""
-    wish = validate_body(ReplayBody, await read_object(request))
+    body = validate_body(ReplayBody, await read_object(request))
     services = plane_of(request).services
-    if wish.endpoint_id is not None:
-        await services.stores.endpoints.get(wish.endpoint_id)
+    if body.endpoint_id is not None:
+        await services.stores.endpoints.get(body.endpoint_id)
     await append_audit_record(
-        request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}"
+        request, "delivery.replay_all", body.endpoint_id or "all", after=f"since {iso(body.since)}"
     )
-    count = await replay_since(services, wish.since, wish.state, wish.endpoint_id)
+    count = await replay_since(services, body.since, DeliveryFilter(body.state), body.endpoint_id)
     return json_reply(ReplayedDeliveries(count=count), status=202)
 
 
 @router.post("/test", openapi_extra=takes(WebhookTestBody))
 async def test(request: Request) -> Response:
     """Send one signed `webhook.test` now, and return the result."""
-    body = validate_body(WebhookTestBody, await read_object(request), plane_of(request).targets)
+    body = validate_body(WebhookTestBody, await read_object(request), target_check(plane_of(request).targets))
     url, endpoint_id = body.url, body.endpoint_id
     if endpoint_id:
         # Endpoints are for admins, all about them.

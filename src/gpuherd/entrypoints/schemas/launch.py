@@ -21,8 +21,23 @@ from pydantic import (
     model_validator,
 )
 
-from gpuherd.contract.body_models import Code, NotNull, RequestModel, ShortText, Words, plain_number, readable
-from gpuherd.contract.launch_models import CAPACITY_WAIT_MAX_S, WaitForCapacity
+from gpuherd.contract.body_models import (
+    Code,
+    NotNull,
+    RequestModel,
+    ShortText,
+    WebhookUrl,
+    Words,
+    plain_number,
+    readable,
+)
+from gpuherd.contract.launch_models import (
+    CAPACITY_WAIT_MAX_S,
+    Handover,
+    MaxReplacements,
+    OnReclaimField,
+    WaitForCapacity,
+)
 from gpuherd.contract.lease_models import AutoStopField, DeleteAfterStopped, HealthCheckField, LeaseField
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
@@ -32,8 +47,6 @@ from gpuherd.domain.instance.lineage import OnReclaim
 from gpuherd.domain.instance.offer_ranking import AUTO
 from gpuherd.domain.instance.plan import HeldPlan
 from gpuherd.domain.instance.rent_attempt import SEPARATOR
-from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
-from gpuherd.entrypoints.schemas.texts import WebhookUrl
 from gpuherd.entrypoints.schemas.workload import (
     Command,
     Envs,
@@ -201,7 +214,7 @@ class LaunchBody(RequestModel):
     lease: LeaseField = None
     auto_stop: AutoStopField = None
     delete_stopped_s: DeleteAfterStopped = None
-    on_reclaim: OnReclaimField = OnReclaim.NONE
+    on_reclaim: OnReclaimField = "none"
     max_replacements: MaxReplacements = None
     handover_s: Handover = 0
 
@@ -245,6 +258,7 @@ class LaunchBody(RequestModel):
             regions=None if self.regions is None else tuple(self.regions),
             health_check=health_check_of(self.health_check),
             terms=self._terms(),
+            on_reclaim=OnReclaim(self.on_reclaim),
             claim=claim,
             caller=caller,
             plan=plan,
@@ -320,7 +334,7 @@ class RentPlanBody(RequestModel):
 # These have another shape here than inside.
 RESHAPED_FIELDS = (
     *("product_names", "regions", "billing_mode", "fallback_after_s", "wait_for_capacity"),
-    *("health_check", "lease", "auto_stop", "delete_stopped_s"),
+    *("health_check", "lease", "auto_stop", "delete_stopped_s", "on_reclaim"),
 )
 BILLING_MODES = {
     BillingChoice.SPOT: BillingMode.SPOT,

@@ -9,6 +9,7 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.webhook_models import EndpointBody
 from gpuherd.contract.wire_models import iso
 from gpuherd.domain.egress_policy import redact_query, redact_urls
 from gpuherd.domain.errors import InvalidRequest
@@ -18,8 +19,8 @@ from gpuherd.domain.webhooks.webhook_endpoint import EndpointKind, EndpointWithS
 from gpuherd.entrypoints.body_problems import validate_body
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, delivery_query
-from gpuherd.entrypoints.schemas.webhooks import EndpointBody
 from gpuherd.entrypoints.use_case_access import plane_of
+from gpuherd.entrypoints.values_from_bodies import target_check
 from gpuherd.entrypoints.web.page_forms import form_of, problems_by_field
 from gpuherd.entrypoints.web.page_rendering import (
     BAD,
@@ -132,9 +133,8 @@ async def add(request: Request) -> Response:
     form, plane = form_of(request), plane_of(request)
     said = {name: form.text(name) for name in ("kind", "url", "label")} | {"events": form.all("events")}
     try:
-        wanted = validate_body(
-            EndpointBody, {name: value for name, value in said.items() if value}, plane.targets
-        )
+        given = {name: value for name, value in said.items() if value}
+        wanted = validate_body(EndpointBody, given, target_check(plane.targets))
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
     made = await create_endpoint(
@@ -142,7 +142,7 @@ async def add(request: Request) -> Response:
         wanted.url,
         tuple(wanted.events or ()),
         wanted.label or "",
-        kind=wanted.kind,
+        kind=EndpointKind(wanted.kind),
         caller=acting_caller(request),
     )
     return await _list(request, made=made)
