@@ -55,7 +55,7 @@ return await _make_call(this_pass, order, attempt, plan)
     guard(
         "the tag cannot be set by a variable",
         never(),
-        "tests/domain/workload/test_envs.py::test_the_tag_cannot_be_set",
+        "tests/entrypoints/bodies/test_workload.py::test_the_tag_cannot_be_set",
     ),
     guard(
         "one open attempt, in the database",

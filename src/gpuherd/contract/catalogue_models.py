@@ -8,6 +8,7 @@ from pydantic import Field, StrictInt
 
 from gpuherd.contract.body_models import (
     Code,
+    NotNull,
     RequestModel,
     ShortText,
     Words,
@@ -15,6 +16,7 @@ from gpuherd.contract.body_models import (
 )
 from gpuherd.contract.launch_models import BillingMode
 from gpuherd.contract.wire_models import Moment, ReplyModel, Usd, one_of
+from gpuherd.contract.workload_models import ImageText, RegistryAuthId
 
 
 class Offer(ReplyModel, needs=("region",)):
@@ -207,3 +209,27 @@ def _password(value: str) -> str:
     if has_control_characters(value):
         raise ValueError("must not contain control characters")
     return value
+
+
+PREWARM_PRODUCTS_MAX = 20
+
+
+class PrewarmBody(RequestModel):
+    """An image to pull into a region."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    image_url: Annotated[ImageText, Code("INVALID_IMAGE")]
+    region: Annotated[
+        ShortText, Code("INVALID_REGION"), Words("must be a region, like one of GET /api/regions")
+    ]
+    registry_auth_id: RegistryAuthId = None
+    products: Annotated[
+        Annotated[tuple[ShortText, ...], Field(max_length=PREWARM_PRODUCTS_MAX)] | None,
+        NotNull(),
+        Code("INVALID_PRODUCTS"),
+        Words(f"must be a list of up to {PREWARM_PRODUCTS_MAX} products, each by its id or name"),
+    ] = None
+    note: Annotated[
+        ShortText | None, NotNull(), Code("INVALID_NOTE"), Words("must be a text of 1 to 200 characters")
+    ] = None

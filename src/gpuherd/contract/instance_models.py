@@ -10,13 +10,13 @@ from pydantic import Field
 from gpuherd.contract.launch_models import (
     BillingChoice,
     CapacityWait,
-    MountedVolume,
     OnFailure,
     OnReclaim,
     Optimize,
 )
 from gpuherd.contract.lease_models import AutoStop, HealthReport, Lease
 from gpuherd.contract.wire_models import Moment, Number, ReplyModel, Url, Usd, one_of
+from gpuherd.contract.workload_models import MountedVolume
 
 Status = Annotated[
     str,

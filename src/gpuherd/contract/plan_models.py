@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpuherd.contract.instance_models import Answer, Failure, Status
-from gpuherd.contract.launch_models import BillingChoice, BillingMode, CapacityWait, MountedVolume, Optimize
+from gpuherd.contract.launch_models import BillingChoice, BillingMode, CapacityWait, Optimize
 from gpuherd.contract.lease_models import HealthReport
 from gpuherd.contract.wire_models import LeftOutIfNone, Moment, Number, ReplyModel, Usd, one_of
+from gpuherd.contract.workload_models import MountedVolume
 
 
 class WholeOffer(ReplyModel):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpuherd.contract.launch_models import TAG_SEPARATOR
 from gpuherd.domain.instance.rent_attempt import (
     ATTEMPT_MAX,
-    SEPARATOR,
     TAG_PREFIX,
     Tag,
     cloud_name,
@@ -145,5 +145,5 @@ def test_only_the_end_of_a_name_counts(name: str) -> None:
 
 
 def test_the_separator_is_what_users_may_not_write() -> None:
-    assert f"--{TAG}".startswith(SEPARATOR)
+    assert f"--{TAG}".startswith(TAG_SEPARATOR)
     assert str(TAG).startswith(f"{TAG_PREFIX}-")

@@ -164,9 +164,6 @@ class RegistryCredential:
     username: str
 
 
-PRODUCTS_MAX = 20
-
-
 class PrewarmState(StrEnum):
     """How far a task is."""
 

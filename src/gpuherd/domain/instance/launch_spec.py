@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -108,27 +107,7 @@ class GivenInputs:
 
 
 NO_INPUTS = GivenInputs()
-IMAGE_CHARS_MAX = 500
 DOCKER_HUB = "docker.io"
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_HOST = rf"{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?"
-_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-
-
-_IMAGE = re.compile(
-    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
-)
-
-
-def image_problem(image: str) -> str | None:
-    """Return what is wrong with an image reference; None if it is valid."""
-    if len(image) > IMAGE_CHARS_MAX:
-        return f"must not be longer than {IMAGE_CHARS_MAX} characters"
-    if "://" in image:
-        return "must be without a scheme, like docker.io/pytorch/pytorch:latest"
-    if not _IMAGE.fullmatch(image):
-        return "must be the reference of an image, like docker.io/pytorch/pytorch:latest"
-    return None
 
 
 def registry_of(image: str) -> str:
@@ -138,7 +117,7 @@ def registry_of(image: str) -> str:
     return first.casefold() if is_host else DOCKER_HUB
 
 
-# Carries the tag of the machine beside its name, so users may not set it.
+# Carries the tag of the machine beside its name; the contract refuses it to users.
 TAG_VARIABLE = "GPUHERD_TAG"
 
 
@@ -146,15 +125,8 @@ TAG_VARIABLE = "GPUHERD_TAG"
 ENVS_MAX = 100
 
 
-GIVEN_ENVS_MAX = ENVS_MAX - 1
-NAME_CHARS_MAX = 511
-
-
 # Values of at least this length are redacted even in part. A shorter one may be an ordinary word.
 CREDENTIAL_CHARS = 8
-
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -194,18 +166,6 @@ class OpenedEnv:
         return self.is_named_secret or len(self.value.reveal()) >= CREDENTIAL_CHARS
 
 
-def name_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a variable. It does not repeat the name, which may be a value."""
-    if not _NAME.fullmatch(name):
-        return "must be letters, digits, _ . or -, and not begin with a digit"
-    if len(name) > NAME_CHARS_MAX:
-        return f"must not be longer than {NAME_CHARS_MAX} characters"
-    # guard: the tag cannot be set by a variable
-    if name.upper() == TAG_VARIABLE:
-        return f"must not be {TAG_VARIABLE}: gpuherd finds its machines by it"
-    return None
-
-
 def shown_envs(envs: Sequence[EnvVar]) -> dict[str, str | dict[str, str]]:
     """Return what everyone may see of the variables: their names, and the names of secrets."""
     return {it.name: it.shown for it in envs}
@@ -214,28 +174,12 @@ def shown_envs(envs: Sequence[EnvVar]) -> dict[str, str | dict[str, str]]:
 RESERVED_PORTS = frozenset({2222, 2223, 2224})
 MAX_PORTS = 15
 PORT_KINDS = ("http", "tcp")
-_PORT = re.compile(r"([0-9]{1,5})/([a-z]+)")
-
-
-def parse_port(text: str) -> tuple[int, str]:
-    """Return number and type of a port; `ValueError` gives the reason if it is invalid."""
-    found = _PORT.fullmatch(text)
-    if found is None or found[2] not in PORT_KINDS:
-        raise ValueError("must be written like 8888/http or 22/tcp")
-    number = int(found[1])
-    if problem := number_problem(number):
-        raise ValueError(problem)
-    return number, found[2]
 
 
 def parse_ports(texts: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return all ports; `ValueError` also if there are too many, or one occurs twice."""
-    if len(texts) > MAX_PORTS:
-        raise ValueError(f"must not be more than {MAX_PORTS}")
-    ports = tuple(map(parse_port, texts))
-    if len({number for number, _ in ports}) < len(ports):
-        raise ValueError("must not name a port twice")
-    return ports
+    """Return number and type of each port. The body of the launch has checked the texts."""
+    parts = (text.partition("/") for text in texts)
+    return tuple((int(number), kind) for number, _, kind in parts)
 
 
 def port_text(port: tuple[int, str]) -> str:
@@ -250,35 +194,9 @@ def number_problem(number: int) -> str | None:
     return None
 
 
-MOUNTS_MAX = 30
-PATH_CHARS_MAX = 4095
-
-
 @dataclass(frozen=True)
 class VolumeMount:
     """One volume of the account at one path."""
 
     volume_id: str
     mount_path: str
-
-
-def path_problem(path: str) -> str | None:
-    """Return why nothing can be mounted at a path; None if it can."""
-    if not path.startswith("/") or not path.strip("/"):
-        return "must be an absolute path below /, like /data"
-    if len(path) > PATH_CHARS_MAX or not path.isprintable():
-        return f"must be at most {PATH_CHARS_MAX} visible characters"
-    if {"..", "."} & set(path.split("/")):
-        return "must not have . or .. in it"
-    return None
-
-
-def mounts_problem(mounts: Sequence[VolumeMount]) -> str | None:
-    """Return why these cannot be mounted together; None if they can."""
-    if len(mounts) > MOUNTS_MAX:
-        return f"must not be more than {MOUNTS_MAX}"
-    if len({it.volume_id for it in mounts}) < len(mounts):
-        return "must not name a volume twice"
-    if len({it.mount_path.rstrip("/") for it in mounts}) < len(mounts):
-        return "must not mount two volumes at one path"
-    return None

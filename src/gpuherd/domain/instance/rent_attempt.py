@@ -68,7 +68,6 @@ class Attempt:
 
 
 TAG_PREFIX = "gh1"
-SEPARATOR = f"--{TAG_PREFIX}-"
 NAME_MAX_CHARS = 180
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.catalogue_models import VolumeBody
+from gpuherd.contract.catalogue_models import PrewarmBody, VolumeBody
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.template import PrewarmState
 from gpuherd.domain.instance.offer_ranking import offers_named
@@ -20,7 +20,6 @@ from gpuherd.entrypoints.list_queries import (
     text,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.workload import PrewarmBody
 from gpuherd.entrypoints.use_case_access import json_reply, plane_of
 from gpuherd.usecases.cloud import manage_volumes, prewarm_images
 from gpuherd.usecases.views.money_view import describe_volume, describe_volumes
@@ -98,7 +97,10 @@ async def list_prewarms(request: Request) -> Response:
 async def create_prewarms(request: Request) -> Response:
     """Pull an image into a region ahead of time. Machines there, and with these products, start sooner."""
     plane, caller = plane_of(request), acting_caller(request)
-    wanted = (await parsed(PrewarmBody, await read_object(request), plane, caller)).to_spec()
+    body = await parsed(PrewarmBody, await read_object(request), plane, caller)
+    wanted = prewarm_images.PrewarmSpec(
+        body.image_url, body.region, body.registry_auth_id or "", body.products or (), body.note or ""
+    )
     made = await prewarm_images.create_prewarm(plane.services, wanted, caller)
     return json_reply(describe_prewarm(made), status=201)
 

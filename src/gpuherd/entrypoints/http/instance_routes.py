@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.launch_models import CreateBody, LaunchBody, PlanBody, RentPlanBody
 from gpuherd.contract.lease_models import LeaseBody
 from gpuherd.contract.operation_models import GoalBody, GoalByNameBody, StartBody, StartByNameBody
 from gpuherd.contract.webhook_models import EventHistory
@@ -39,12 +40,6 @@ from gpuherd.entrypoints.list_queries import (
     number,
 )
 from gpuherd.entrypoints.problem_response import parsed
-from gpuherd.entrypoints.schemas.launch import (
-    CreateBody,
-    LaunchBody,
-    PlanBody,
-    RentPlanBody,
-)
 from gpuherd.entrypoints.streamed_replies import CLIENT_CLOSED_REQUEST, LogReply, until_disconnect
 from gpuherd.entrypoints.use_case_access import (
     Plane,
@@ -64,7 +59,11 @@ from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_
 from gpuherd.usecases.instances.explain_instance import explain_instance
 from gpuherd.usecases.instances.goal_request import AcceptedGoal, GoalRequest
 from gpuherd.usecases.instances.launch_instance import find_launched, launch_instance
-from gpuherd.usecases.instances.launch_spec_from_body import health_check_of, lease_order_of
+from gpuherd.usecases.instances.launch_spec_from_body import (
+    health_check_of,
+    launch_request_of,
+    lease_order_of,
+)
 from gpuherd.usecases.instances.list_comprehensive import list_comprehensive
 from gpuherd.usecases.instances.plan_launch import find_held_plan, hold_plan, plan_launch
 from gpuherd.usecases.instances.read_instance import (
@@ -112,7 +111,7 @@ async def launch(request: Request) -> Response:
         plan = await _held_plan(plane, validate_body(RentPlanBody, body).plan_id, caller)
         body = json.loads(plan.body)
     wanted = await parsed(LaunchBody, body, plane, caller)
-    launched = await launch_instance(plane.services, wanted.to_request(claim=claim, caller=caller, plan=plan))
+    launched = await launch_instance(plane.services, launch_request_of(wanted, caller, claim, plan))
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
         headers[REPLAYED_HEADER] = "true"
@@ -363,7 +362,7 @@ async def plan(request: Request) -> Response:
     body = await parsed(PlanBody, said, plane, caller)
     if body.hold:
         require_scope(request, Scope.WRITE)
-    planned = await plan_launch(plane.services, body.to_request(caller=caller))
+    planned = await plan_launch(plane.services, launch_request_of(body, caller))
     wish = {name: it for name, it in said.items() if name != "hold"}
     held = await hold_plan(plane.services, planned, wish, caller) if body.hold else None
     return json_reply(describe_plan(planned, held))
@@ -374,8 +373,7 @@ async def show_plans(plan_id: str, request: Request) -> Response:
     """Return a plan that is held, for the key that planned it, with what was rented by it."""
     plane, caller = plane_of(request), caller_of(request)
     held = await find_held_plan(plane.services, plan_id, caller)
-    wanted = validate_body(LaunchBody, json.loads(held.body), target_check(plane.targets)).to_request(
-        caller=caller, plan=held
-    )
+    body = validate_body(LaunchBody, json.loads(held.body), target_check(plane.targets))
+    wanted = launch_request_of(body, caller, plan=held)
     made = await find_launched(plane.services, wanted)
     return json_reply(describe_held_plan(held, wanted.name, wanted.wish, wanted.terms.lease, made))

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.contract.catalogue_models import RegistryAuth
+from gpuherd.contract.launch_models import LaunchBody, PlanBody
 from gpuherd.domain.cloud.offer import BillingMode, Region
 from gpuherd.domain.cloud.template import Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import FieldProblem, GpuherdError, InvalidRequest
@@ -19,7 +20,6 @@ from gpuherd.domain.secret import NamedSecret
 from gpuherd.entrypoints.durations import HOUR, MINUTE
 from gpuherd.entrypoints.http_auth import acting_caller
 from gpuherd.entrypoints.problem_response import parsed, problem_of
-from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
 from gpuherd.entrypoints.use_case_access import plane_of
 from gpuherd.entrypoints.web.page_forms import (
     Form,
@@ -38,6 +38,7 @@ from gpuherd.usecases.access.audit_requests import claim_request
 from gpuherd.usecases.access.manage_secrets import read_secrets
 from gpuherd.usecases.cloud.manage_volumes import list_volumes
 from gpuherd.usecases.instances.launch_instance import launch_instance
+from gpuherd.usecases.instances.launch_spec_from_body import launch_request_of
 from gpuherd.usecases.instances.plan_launch import plan_launch
 from gpuherd.usecases.views.service_view import describe_registry_auths
 
@@ -209,7 +210,7 @@ async def rent(request: Request) -> Response:
         body = launch_body_of(filled)
         claim = claim_request(plane.services, caller.key_id, form_key(form), "form", body=body)
         wanted = await parsed(LaunchBody, body, plane, caller)
-        launched = await launch_instance(plane.services, wanted.to_request(claim=claim, caller=caller))
+        launched = await launch_instance(plane.services, launch_request_of(wanted, caller, claim))
     except InvalidRequest as error:
         return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
     except GpuherdError as error:
@@ -226,7 +227,7 @@ async def plan(request: Request) -> Response:
         return page(request, "plan.html", plan=None, refusal="")
     try:
         wanted = await parsed(PlanBody, launch_body_of(filled), plane, caller)
-        made = await plan_launch(plane.services, wanted.to_request(caller=caller))
+        made = await plan_launch(plane.services, launch_request_of(wanted, caller))
     except InvalidRequest as error:
         wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
         return page(request, "plan.html", plan=None, refusal=wrong)

@@ -17,8 +17,9 @@ from gpuherd.contract import (
     operation_models,
     plan_models,
 )
-from gpuherd.contract.launch_models import CapacityWait, MountedVolume
+from gpuherd.contract.launch_models import CapacityWait
 from gpuherd.contract.wire_models import usd
+from gpuherd.contract.workload_models import MountedVolume
 from gpuherd.domain.cloud.capacity_line import OfferRest, PlaceInLine
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.offer import Offer

@@ -8,9 +8,9 @@ import unicodedata
 import pytest
 
 from gpuherd.contract.body_models import has_control_characters
+from gpuherd.contract.launch_models import LaunchBody
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.body_problems import validate_body
-from gpuherd.entrypoints.schemas.launch import LaunchBody
 from tests.entrypoints.http.conftest import GOOD
 
 CONTROL = ("Cc", "Cs", "Zl", "Zp")

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from gpuherd.contract.launch_models import LaunchBody
+from gpuherd.contract.workload_models import checked_image, variable_problem
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.body_problems import validate_body
-from gpuherd.entrypoints.schemas.launch import LaunchBody
+from gpuherd.usecases.instances.launch_spec_from_body import launch_request_of
 from tests.entrypoints.http.conftest import GOOD
 
 CANARY = "canary of a value"
@@ -22,10 +24,12 @@ def problems(**fields: Any) -> list[tuple[str, str, str]]:
 
 
 def test_an_image_is_enough() -> None:
-    wanted = validate_body(LaunchBody, {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}).to_request()
+    body = validate_body(LaunchBody, {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}})
+    wanted = launch_request_of(body)
     assert (wanted.wish.template_id, wanted.wish.image_url, wanted.wish.envs) == ("", "ubuntu", ())
     assert [(it.name, it.value and it.value.reveal()) for it in wanted.envs] == [("A", CANARY)]
     assert CANARY not in repr(wanted)
+    assert CANARY not in repr(body)
 
 
 def test_without_template_and_image_there_is_nothing_to_run() -> None:
@@ -76,3 +80,55 @@ def test_all_problems_come_at_once() -> None:
     (envs,) = [message for field, _, message in found if field == "envs"]
     assert "variable 1" in envs
     assert "B must be a text" in envs
+
+
+def test_these_are_names(subtests: pytest.Subtests) -> None:
+    for name in ["A", "_x", "HF_TOKEN", "a.b-c", "A" * 511]:
+        with subtests.test(name=name):
+            assert variable_problem(name) is None
+
+
+def test_these_are_no_names_and_are_not_repeated(subtests: pytest.Subtests) -> None:
+    for name in ["", "1A", "A=B", "A B", "Ä", "A\n", "A" * 512]:
+        with subtests.test(name=name):
+            assert variable_problem(name)
+            assert not name or name not in str(variable_problem(name))
+
+
+@pytest.mark.parametrize("name", ["GPUHERD_TAG", "gpuherd_tag"])
+def test_the_tag_cannot_be_set(name: str) -> None:
+    assert "gpuherd finds its machines by it" in str(variable_problem(name))
+
+
+DIGEST = "sha256:" + "0a" * 32
+
+
+def test_these_are_images(subtests: pytest.Subtests) -> None:
+    for image in [
+        "ubuntu",
+        "pytorch/pytorch:2.4.0-cuda12.4",
+        "docker.io/pytorch/pytorch:latest",
+        "registry.example.com:5000/team/my_image__x.y-z:v1_2",
+        f"ghcr.io/a/b@{DIGEST}",
+        f"ghcr.io/a/b:1@{DIGEST}",
+    ]:
+        with subtests.test(image=image):
+            assert checked_image(image) == image
+
+
+def test_these_are_no_images(subtests: pytest.Subtests) -> None:
+    for image in [
+        "",
+        " ",
+        "a b",
+        "https://docker.io/a",
+        "a:",
+        "a@sha256:12",
+        "Upper/Case",
+        "a//b",
+        "a;b",
+        "-a",
+        "x" * 501,
+    ]:
+        with subtests.test(image=image), pytest.raises(ValueError, match="must"):
+            checked_image(image)
