@@ -262,8 +262,8 @@ if key is None or key.webhook_secret is None:
     guard(
         "nobody gets an heir that is not wanted",
         part(
-            "_next_heir(old, known, lead, now, is_scarce=is_scarce) if old.wants_to_run else None",
-            "_next_heir(old, known, lead, now, is_scarce=is_scarce)",
+            "_next_heir(old, known, lead, now) if old.wants_to_run else None",
+            "_next_heir(old, known, lead, now)",
         ),
         SUCCESSION,
     ),

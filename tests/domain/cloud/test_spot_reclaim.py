@@ -8,18 +8,12 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.domain.cloud.machine import (
-    NOTICES_KEPT,
-    NOTICES_MIN,
-    RECLAIM_NOTICE,
     Machine,
     Phase,
     ReclaimNotice,
-    counted_on_until,
     is_reclaim_announced,
     read_notice,
-    usual_notice,
     was_reclaimed,
-    with_notice,
 )
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.next_step import next_step
@@ -133,24 +127,3 @@ def test_nothing_is_lost_any_more_once_it_is_over() -> None:
     for status in (Status.EXITED, Status.FAILED, Status.DELETED):
         assert replace(told, status=status).loss_expected_at is None
     assert USABLE.loss_expected_at is None
-
-
-def test_the_usual_notice_is_what_nineteen_of_twenty_had_at_least_once_enough_are_known() -> None:
-    assert usual_notice([60.0] * (NOTICES_MIN - 1), RECLAIM_NOTICE) == RECLAIM_NOTICE
-    assert usual_notice([60.0] * NOTICES_MIN, RECLAIM_NOTICE) == timedelta(minutes=1)
-    hundred = [60.0] * 4 + [900.0] + [3600.0] * 95
-    assert usual_notice(hundred, RECLAIM_NOTICE) == timedelta(minutes=15)
-    assert usual_notice([9999.0] * NOTICES_MIN, RECLAIM_NOTICE) == RECLAIM_NOTICE, "not later than promised"
-
-
-def test_what_the_cloud_says_counts_more_than_how_long_notices_were() -> None:
-    short = timedelta(minutes=5)
-    assert counted_on_until(read_notice(None, NOW, RECLAIM_NOTICE), short) == NOW + short
-    said = NOW + timedelta(minutes=40)
-    assert counted_on_until(read_notice(said, NOW, RECLAIM_NOTICE), short) == said
-
-
-def test_of_the_lengths_of_notices_the_latest_are_kept_and_none_that_a_clock_has_spoilt() -> None:
-    lengths = with_notice([1.0] * NOTICES_KEPT, timedelta(minutes=1))
-    assert (len(lengths), lengths[-1]) == (NOTICES_KEPT, 60.0)
-    assert with_notice([], timedelta(seconds=-1)) == with_notice([], timedelta(days=8)) == []

@@ -73,11 +73,6 @@ def test_a_notice_must_be_in_two_lists() -> None:
     assert step(ANNOUNCED) == Succeed(Why.NOTICE)
 
 
-def test_where_hardly_anything_can_be_had_the_whole_notice_is_used() -> None:
-    assert step(ANNOUNCED, at=MINUTE, is_scarce=True) == Succeed(Why.NOTICE)
-    assert isinstance(step(ANNOUNCED, at=MINUTE), LookAgain)
-
-
 def test_what_is_lost_is_replaced_at_once() -> None:
     assert step(LOST, at=timedelta(0)) == Succeed(Why.LOST)
 

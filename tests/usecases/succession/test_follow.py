@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.api_key import ADMIN, Limits
-from gpuherd.domain.cloud.machine import NOTICES_MIN
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.instance.health import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
@@ -23,7 +22,6 @@ from gpuherd.ports.telemetry_port import NullMeter
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from gpuherd.usecases.instances.change_lease import LeaseOrder
-from gpuherd.usecases.instances.replace_instance import NOTICE_LENGTHS
 from gpuherd.usecases.money.manage_budgets import BudgetRequest
 from tests.support.budgets import USD
 from tests.support.builders import a_running_instance
@@ -90,23 +88,6 @@ async def test_an_heir_is_usable_before_the_loss_and_then_the_old_one_goes(herd:
     assert {it["lineage"] for it in bodies} == {old.id}
 
 
-async def test_where_notices_were_short_an_heir_comes_earlier(herd: Herd, world: World) -> None:
-    for n in range(NOTICES_MIN):
-        it = await herd.settle(await herd.launch(f"taken-{n}"))
-        world.reclaim(it.cloud_id or "", 1500)
-        await herd.run_for(26 * MINUTE)
-        assert (await herd.get(it.id)).status is Status.EXITED
-    old = await usable(herd)
-    world.reclaim(old.cloud_id or "", 3600)
-    await herd.run_for(9 * MINUTE)
-    told = await herd.get(old.id)
-    assert told.chain is None
-    assert told.reclaim is not None
-    assert told.reclaim.loss_expected_at - told.reclaim.seen_at == timedelta(hours=1), "as it is promised"
-    await herd.run_for(9 * MINUTE)
-    assert (await heir_of(herd, old)).usable
-
-
 async def test_each_handover_is_counted_with_its_gap(
     herd: Herd, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,15 +104,6 @@ async def test_each_handover_is_counted_with_its_gap(
     await herd.run_for(5 * MINUTE)
     ((_, _), (outcome, gap_s)) = counted
     assert outcome == "cold" and gap_s is not None and 0 < gap_s < 300
-
-
-async def test_machines_that_were_replaced_in_time_count_as_if_the_promise_was_kept(
-    herd: Herd, world: World
-) -> None:
-    old = await usable(herd)
-    world.reclaim(old.cloud_id or "", 3600)
-    await herd.run_for(54 * MINUTE)
-    assert json.loads(await herd.flags.get(NOTICE_LENGTHS) or "") == [3600]
 
 
 async def test_a_reclaim_without_a_policy_makes_no_heir(herd: Herd, world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -99,14 +98,6 @@ RECLAIM_SPOT_STATUSES = frozenset({"notified", "reclaiming", "terminated", "recl
 RECLAIM_NOTICE = timedelta(hours=1)
 
 
-# Measured notices replace the promise once there are at least this many; only the latest ones count.
-NOTICES_MIN, NOTICES_KEPT = 10, 200
-
-
-# A longer notice is a clock error.
-NOTICE_LONGEST = timedelta(days=7)
-
-
 @dataclass(frozen=True)
 class ReclaimNotice:
     """The cloud's announcement that it takes a machine back."""
@@ -122,30 +113,6 @@ class ReclaimNotice:
 def read_notice(reclaim_at: datetime | None, seen_at: datetime, promised: timedelta) -> ReclaimNotice:
     """Return a notice that was first seen at `seen_at`, with the reclaim time that the cloud reports now."""
     return ReclaimNotice(seen_at, reclaim_at, seen_at + promised if reclaim_at is None else reclaim_at)
-
-
-def usual_notice(lengths_s: Sequence[float], promised: timedelta) -> timedelta:
-    """Return how long a machine usually survives its notice: 19 of 20 lasted this long.
-
-    At most the promise.
-    """
-    if len(lengths_s) < NOTICES_MIN:
-        return promised
-    return min(promised, timedelta(seconds=sorted(lengths_s)[(len(lengths_s) - 1) // 20]))
-
-
-def counted_on_until(notice: ReclaimNotice, usual: timedelta) -> datetime:
-    """Return until when a machine is expected to run after its notice. A time from the cloud is exact."""
-    if notice.reclaim_at is not None:
-        return notice.loss_expected_at
-    return min(notice.loss_expected_at, notice.seen_at + usual)
-
-
-def with_notice(lengths_s: Sequence[float], length: timedelta) -> Sequence[float]:
-    """Return the measured lengths with one more."""
-    if not timedelta(0) <= length <= NOTICE_LONGEST:
-        return lengths_s
-    return [*lengths_s, length.total_seconds()][-NOTICES_KEPT:]
 
 
 def is_reclaim_withdrawn(machine: Machine | None) -> bool:

@@ -42,14 +42,6 @@ HANDOVER_RECHECK = timedelta(seconds=30)
 PROOF_RECHECK = timedelta(seconds=5)
 
 
-# How often to check for scarce stock while there is time left.
-STOCK_RECHECK = timedelta(minutes=5)
-
-
-# The cloud's words for stock that few can get.
-SCARCE_STOCK = frozenset({"low", "none"})
-
-
 class HeirState(StrEnum):
     """The state of a replacement, as its original needs it."""
 
@@ -142,16 +134,13 @@ def lead_time(usual_boot: timedelta, notice: timedelta) -> timedelta:
 
 
 def succession_step(
-    old: Predecessor, known: Lineage, lead: timedelta, now: datetime, *, is_scarce: bool = False
+    old: Predecessor, known: Lineage, lead: timedelta, now: datetime
 ) -> SuccessionStep | None:
-    """Decide the one step of a handover now; None: nothing until something changes.
-
-    `is_scarce`: few offers are in stock, so the replacement begins directly after the notice.
-    """
+    """Decide the one step of a handover now; None: nothing until something changes."""
     match known.heir:
         case None:
             # guard: nobody gets an heir that is not wanted
-            return _next_heir(old, known, lead, now, is_scarce=is_scarce) if old.wants_to_run else None
+            return _next_heir(old, known, lead, now) if old.wants_to_run else None
         case HeirState.FAILED:
             return CancelHeir("it failed before it could be used")
         case _ if not old.wants_to_run:
@@ -178,18 +167,16 @@ def _hand_over(old: Predecessor, known: Lineage, now: datetime) -> Retire | Look
     return Retire() if is_over else LookAgain(until)
 
 
-def _next_heir(
-    old: Predecessor, known: Lineage, lead: timedelta, now: datetime, *, is_scarce: bool
-) -> SuccessionStep | None:
+def _next_heir(old: Predecessor, known: Lineage, lead: timedelta, now: datetime) -> SuccessionStep | None:
     if old.policy.on_reclaim is not OnReclaim.REPLACE or known.gave_up:
         return None
     if not old.is_lost and not old.is_announced:
         return None
     if not old.is_lost and not old.is_notice_confirmed:
         return LookAgain(now + PROOF_RECHECK)
-    not_before = max(_after_failure(known, now), _before_loss(old, lead, now, is_scarce=is_scarce))
+    not_before = max(_after_failure(known, now), _before_loss(old, lead, now))
     if now < not_before:
-        return LookAgain(min(not_before, now + STOCK_RECHECK))
+        return LookAgain(not_before)
     counted = [it for it in known.made_at if abs(now - it) < REPLACEMENTS_COUNTED]
     # guard: no more than so many in a day
     if len(counted) >= old.policy.max_replacements:
@@ -208,8 +195,8 @@ def _after_failure(known: Lineage, now: datetime) -> datetime:
     return now if abs(now - known.failed_at) >= pause else known.failed_at + pause
 
 
-def _before_loss(old: Predecessor, lead: timedelta, now: datetime, *, is_scarce: bool) -> datetime:
-    if old.is_lost or is_scarce or old.loss_expected_at is None:
+def _before_loss(old: Predecessor, lead: timedelta, now: datetime) -> datetime:
+    if old.is_lost or old.loss_expected_at is None:
         return now
     return old.loss_expected_at - lead
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuherd.domain.api_key import Limits
 from gpuherd.domain.audit import AuditRecord
-from gpuherd.domain.cloud.machine import RECLAIM_NOTICE, usual_notice, with_notice
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.instance import goal_rules, instance_event
 from gpuherd.domain.instance.instance import (
@@ -25,7 +23,6 @@ from gpuherd.domain.instance.plan import time_to_ready
 from gpuherd.domain.instance.quota import hourly_usd
 from gpuherd.domain.instance.replacement import awaits_handover, is_replaceable
 from gpuherd.ports.instance_port import Change
-from gpuherd.ports.replica_port import Flags
 from gpuherd.usecases.events.record_event import NewEvent
 from gpuherd.usecases.instances.goal_request import (
     WRITE_TRIES_MAX,
@@ -271,41 +268,3 @@ async def _find(services: Services, instance_id: str) -> Instance | None:
         return await services.stores.instances.get(instance_id)
     except NotFound:
         return None
-
-
-# The latest lengths in seconds. Two that are written at once may lose one, which is not worth a table.
-NOTICE_LENGTHS = "reclaim_notices_s"
-
-
-@dataclass(frozen=True)
-class NoticeLengths:
-    """Remembers how long notices were, for all machines."""
-
-    flags: Flags
-    # By what the cloud promises, or the operator has set.
-    promised: timedelta = RECLAIM_NOTICE
-
-    async def usual(self) -> timedelta:
-        """Return how long after its notice a machine can be counted on."""
-        return usual_notice(await self._known(), self.promised)
-
-    async def note_loss(self, length: timedelta) -> None:
-        """Remember that a machine was taken back so long after its notice."""
-        await self._put(length)
-
-    async def note_unharmed(self) -> None:
-        """Remember a notice whose machine was given back before its loss: it would have come as promised.
-
-        Else only the early ones would be seen of those that are replaced in time.
-        """
-        await self._put(self.promised)
-
-    async def _known(self) -> Sequence[float]:
-        known: Sequence[float] = json.loads(await self.flags.get(NOTICE_LENGTHS) or "[]")
-        return known
-
-    async def _put(self, length: timedelta) -> None:
-        known = await self._known()
-        after = with_notice(known, length)
-        if after != known:
-            await self.flags.put(NOTICE_LENGTHS, json.dumps([round(it) for it in after]))

@@ -24,7 +24,7 @@ from gpuherd.domain.instance.scheduled_end import (
     WarnLease,
 )
 from gpuherd.usecases.events.record_event import NewEvent
-from gpuherd.usecases.instances.replace_instance import NoticeLengths, end_lineage, wake_ended
+from gpuherd.usecases.instances.replace_instance import end_lineage, wake_ended
 from gpuherd.usecases.reconcile.reconcile_context import InstancePass
 from gpuherd.usecases.services import Services
 
@@ -147,10 +147,3 @@ async def withdraw_reclaim(this_pass: InstancePass) -> None:
     reason = "the cloud does not take this spot machine back after all"
     kept = replace(this_pass.instance, reason=reason, waiting_for=None, reclaim=None)
     await this_pass.save(kept, NewEvent(instance_event.RECLAIM_WITHDRAWN, reason))
-
-
-async def note_loss(services: Services, instance: Instance, now: datetime) -> None:
-    """Remember how long the notice of a lost machine was, if a list has shown one."""
-    if instance.reclaim is not None:
-        notices = NoticeLengths(services.stores.flags, services.rules.reclaim_notice)
-        await notices.note_loss(now - instance.reclaim.seen_at)

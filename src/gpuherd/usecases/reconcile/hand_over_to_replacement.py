@@ -11,10 +11,8 @@ from datetime import timedelta
 import structlog
 
 from gpuherd.domain.api_key import SYSTEM_CALLER
-from gpuherd.domain.cloud.machine import counted_on_until
 from gpuherd.domain.errors import (
     BudgetExhausted,
-    CloudError,
     NotFound,
     QuotaExceeded,
 )
@@ -26,12 +24,10 @@ from gpuherd.domain.instance.lineage import (
     ReplacementOutcome,
     Why,
 )
-from gpuherd.domain.instance.offer_ranking import billing_modes, rank_offers, require_offers
 from gpuherd.domain.instance.operation import Failure, OperationKind
 from gpuherd.domain.instance.plan import time_to_ready
 from gpuherd.domain.instance.replacement import (
     HANDOVER_RECHECK,
-    SCARCE_STOCK,
     CancelHeir,
     ForgetHeir,
     GiveUpReplacing,
@@ -52,7 +48,6 @@ from gpuherd.usecases.events.record_event import NewEvent
 from gpuherd.usecases.instances.replace_instance import (
     ACTOR,
     AUDIT_ACTION,
-    NoticeLengths,
     make_replacement,
     removal_of,
     wake_ended,
@@ -102,13 +97,11 @@ async def _next_handover_step(this_pass: InstancePass) -> SuccessionStep | None:
         listed_since = None if last is None else last.started_at
     is_alone = await _is_alone(services, instance)
     original = predecessor_of(instance, this_pass.observation, listed_since, is_alone=is_alone)
-    lead, is_scarce = timedelta(0), False
+    lead = timedelta(0)
     if original.is_notice_confirmed and instance.reclaim is not None and known.heir is None:
         boot = time_to_ready(await services.stores.instances.ready_times_s(instance.product_name))
-        usual = await _notices(services).usual()
-        original = replace(original, loss_expected_at=counted_on_until(instance.reclaim, usual))
-        lead, is_scarce = lead_time(boot, usual), await _is_scarce(services, instance)
-    return succession_step(original, known, lead, services.clock.now(), is_scarce=is_scarce)
+        lead = lead_time(boot, services.rules.reclaim_notice)
+    return succession_step(original, known, lead, services.clock.now())
 
 
 async def _is_alone(services: Services, instance: Instance) -> bool:
@@ -119,20 +112,6 @@ async def _is_alone(services: Services, instance: Instance) -> bool:
     lineage = await services.stores.instances.of_lineage(chain.lineage)
     own = {instance.id, None if chain.heir is None else chain.heir.id}
     return all(other.status is Status.DELETED for other in lineage if other.id not in own)
-
-
-async def _is_scarce(services: Services, instance: Instance) -> bool:
-    """Return True if the catalogue shows hardly any offer that would do."""
-    try:
-        offers = await services.catalogue.offers_of(billing_modes(instance.wish))
-        ranking = rank_offers(require_offers(offers, instance.wish), instance.wish)
-    except (CloudError, NotFound):
-        return False
-    return all(offer.stock in SCARCE_STOCK for offer in ranking.accepted)
-
-
-def _notices(services: Services) -> NoticeLengths:
-    return NoticeLengths(services.stores.flags, services.rules.reclaim_notice)
 
 
 async def _make_replacement(this_pass: InstancePass, why: Why) -> timedelta:
@@ -193,8 +172,6 @@ async def _retire(this_pass: InstancePass) -> None:
     usable_since = now if replacement is None or replacement.ready_at is None else replacement.ready_at
     outcome, gap_s = outcome_of_handover(before, usable_since)
     services.meter.replacement(outcome.value, gap_s)
-    if before.reclaim is not None and outcome is ReplacementOutcome.WARM:
-        await _notices(services).note_unharmed()
     log.info("instance.retired", instance_id=before.id, heir=heir.id)
 
 

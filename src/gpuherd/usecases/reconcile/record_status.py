@@ -17,7 +17,6 @@ from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.instance_state import is_restarting, is_starting_again, must_release
 from gpuherd.domain.instance.operation import Failure
 from gpuherd.usecases.events.record_event import NewEvent
-from gpuherd.usecases.reconcile.end_instance import note_loss
 from gpuherd.usecases.reconcile.reconcile_context import RECHECK_SOON, InstancePass, Pause
 from gpuherd.usecases.reconcile.verify_machine import verify_tag
 
@@ -130,8 +129,6 @@ async def record_status(this_pass: InstancePass, step: step_types.Become) -> Non
         instance_event.STATUS_EVENTS[status], changed.reason, {}, before.status.value, status.value
     )
     await this_pass.save(changed, new_event)
-    if step.is_loss:
-        await note_loss(this_pass.services, before, now)
 
 
 async def record_release(this_pass: InstancePass) -> None:
