@@ -18,7 +18,7 @@ from gpuherd.usecases.cloud.guard_creates import (
 from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.money.judge_budgets import read_budget_ratios
-from gpuherd.usecases.money.meter_costs import PrepareMetering, ReadTariff
+from gpuherd.usecases.money.meter_costs import KnownPrices, MeterMemory
 from gpuherd.usecases.money.report_costs import read_cost_totals
 from gpuherd.usecases.service.make_jobs import JobFactory
 from gpuherd.usecases.services import Rules, Services
@@ -45,12 +45,12 @@ def build_observer(
         account=account,
         judge_list=JudgeList(cloud, stores.observations, rules.settling),
         vanishing=vanishing,
-        metering=PrepareMetering(
+        metering=MeterMemory(
             observations=stores.observations,
             clock=outside.clock,
             boot_id=rules.host_boot_id,
             installation=stores.installation,
-            tariff=ReadTariff(catalogue),
+            tariff=KnownPrices(catalogue).tariff,
         ),
         breaker_state=outside.breaker_state,
         history=stores.history,

@@ -14,7 +14,7 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witnes
 from gpuherd.domain.money.meter import Metering, MeterState
 from gpuherd.domain.money.meter_reading import Tariff
 from gpuherd.ports.observation_port import Observations
-from gpuherd.usecases.money.meter_costs import PrepareMetering
+from gpuherd.usecases.money.meter_costs import MeterMemory
 from tests.support.builders import INSTALLATION, a_list, a_machine, a_sighting, a_tagged_machine
 from tests.support.fake_clock import START, FakeClock
 
@@ -58,7 +58,7 @@ class Reading:
         self, *shown: Machine, changed: Sequence[ObservedMachine] = (), **how: Any
     ) -> Metering | None:
         known = {"machine-1": self.before}
-        prepare = PrepareMetering(
+        prepare = MeterMemory(
             observations=cast(Observations, FakeMeters(self.unpriced)),
             clock=self.clock,
             boot_id="boot",

@@ -1,6 +1,6 @@
 """Sessions of the dashboard: a signed token in a cookie that stands for a key, for half a day at most.
 
-Nothing of it is stored, until somebody signs out. The signing key is derived from the admin key, so it is the
+A session is stored only when its user signs out. The signing key is derived from the admin key: it is the
 same in every replica, it is not in the database, and a new admin key ends all sessions.
 """
 
@@ -21,7 +21,7 @@ from gpuherd.ports.clock_port import Clock, Ids
 SESSION_LIFETIME = timedelta(hours=12)
 
 
-# An admin key may be one that a person can remember, and anybody with a session could try to guess it.
+# A person may remember the admin key, so a user with a session could try to guess it.
 STRETCHING_ROUNDS = 200_000
 
 
@@ -36,17 +36,17 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Session:
-    """Somebody who signed in with a key."""
+    """A sign-in with a key."""
 
     id: str
     key_id: str
     expires_at: datetime
-    # What every form of this session carries, and no other page can know.
+    # Every form of this session carries this token. Other sites cannot know it.
     form_token: str
 
 
 class Sessions:
-    """Makes sessions and reads them."""
+    """Makes, reads and ends sessions."""
 
     def __init__(
         self, root: Secret, ended: RevokedSessions, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS
@@ -64,15 +64,15 @@ class Sessions:
         return f"{said}.{self._mac('session', said)}"
 
     async def read(self, token: str) -> Session | None:
-        """Return the session that a token stands for, or None: forged, expired, or signed out of.
+        """Return the session of a token, or None if it is forged, expired or signed out of.
 
-        `StoreUnavailable` where nobody can tell whether it was signed out of.
+        `StoreUnavailable` if the store cannot say whether it was signed out of.
         """
         session = self.verified(token)
         return None if session is None or await self._ended.has(session.id) else session
 
     def verified(self, token: str) -> Session | None:
-        """Return the session that a token proves, signed out of or not; None if it is forged or expired."""
+        """Return the session of a token, also after a sign-out; None if it is forged or expired."""
         match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_MAX_CHARS else None
         if match is None or not hmac.compare_digest(match["mac"], self._mac("session", match["said"])):
             return None

@@ -34,7 +34,7 @@ from gpuherd.ports.observation_port import Observations
 from gpuherd.ports.replica_port import Flags
 from gpuherd.ports.telemetry_port import NullTracer, Tracer
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
-from gpuherd.usecases.money.meter_costs import PrepareMetering
+from gpuherd.usecases.money.meter_costs import MeterMemory
 from gpuherd.usecases.service.leader_election import AlwaysLeader, Leadership, StoreHistory
 from gpuherd.usecases.service.make_jobs import JobFactory
 
@@ -95,7 +95,7 @@ class ObserveCloud:
     account: AccountGuard
     judge_list: JudgeList
     vanishing: VanishingBrake
-    metering: PrepareMetering
+    metering: MeterMemory
     breaker_state: Callable[[], str] = lambda: "CLOSED"
     # Tells when the store has lost what was concluded here.
     history: StoreHistory

@@ -1,4 +1,4 @@
-"""The change hub: notifies those in this process who wait for changes of instances."""
+"""The change hub notifies the waiters and listeners of this process about changes of instances."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Subscription:
 
 
 class ChangeHub:
-    """Call `changed` in the event loop, after the commit and before anybody can know of it."""
+    """The store calls `changed` in the event loop, after the commit and before the caller gets its reply."""
 
     def __init__(self, clock: Clock):
         self._clock = clock
@@ -45,13 +45,13 @@ class ChangeHub:
 
     @property
     def watched(self) -> int:
-        """How many instances somebody is waiting for."""
+        """How many instances have a subscription."""
         return len(self._waiting)
 
     def add_listener(self, listener: Listener, on_everything: Callable[[], None] = lambda: None) -> None:
-        """Have `listener` called at each change, and `on_everything` when nobody knows what has changed.
+        """Call `listener` at each change, and `on_everything` when it is unknown what has changed.
 
-        They must be quick and must not fail.
+        Both must be quick and must not fail.
         """
         self._listeners.append(listener)
         self._on_everything.append(on_everything)
@@ -73,7 +73,7 @@ class ChangeHub:
 
     @asynccontextmanager
     async def subscribe(self, instance_id: str) -> AsyncIterator[Subscription]:
-        """Hear of the changes of one instance for as long as the context lasts."""
+        """Subscribe to the changes of one instance while the context lasts."""
         subscription = Subscription(self._clock)
         waiting = self._waiting.setdefault(instance_id, set())
         waiting.add(subscription)
@@ -82,5 +82,5 @@ class ChangeHub:
         finally:
             waiting.discard(subscription)
             if not waiting:
-                # Still this very set: a key goes only when its last subscriber does.
+                # This is still the same set: a key is removed only with its last subscriber.
                 del self._waiting[instance_id]

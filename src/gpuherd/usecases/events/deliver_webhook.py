@@ -50,7 +50,7 @@ log = structlog.get_logger()
 Secrets = tuple[Secret, ...]
 
 
-# When a receiver is back, so many of those that wait for it go at once; the others on their schedule.
+# When a receiver is back, so many waiting deliveries go at once; the others follow their schedule.
 RECOVERY_WAKE_MAX = 200
 
 
@@ -58,11 +58,11 @@ GONE = "gone"
 THROTTLED = "throttled"
 
 
-# The receiver will never take this very message; others it may.
+# The receiver will never accept this message, but may accept others.
 REJECTED = "rejected"
 
 
-# The host answers, whatever it says; what we did not even try says nothing about it.
+# True if the category proves that the host answers; None if the host was not asked.
 _HOST_ANSWERS_BY_CATEGORY = {
     "ok": True,
     "redirect": True,
@@ -170,7 +170,7 @@ async def _record_result(
     if result.category == REJECTED:
         return await _give_up(services, job, replace(delivery, tries=delivery.tries + 1))
     if before.is_early(begun):
-        # Not yet due by the schedule, so it does not count: it was only worth a look.
+        # The delivery was not due by its schedule, so this try does not count.
         return await _reschedule(services, delivery, result.retry_after_s or 0.0)
     return await _failed(services, job, replace(delivery, tries=delivery.tries + 1), result)
 
@@ -178,11 +178,11 @@ async def _record_result(
 async def _delivered(services: Services, job: Job, before: Delivery, delivery: Delivery) -> Outcome:
     now = services.clock.now()
     wakes: tuple[NewJob, ...] = ()
-    # Those that go early because of this wake no others: one wakeup for all is enough.
+    # A delivery that goes early does not wake others: one wakeup for all is enough.
     if before.tries and not before.is_early(now):
         waiting = await services.stores.outbox.waiting_with(delivery, RECOVERY_WAKE_MAX)
         wakes = tuple(map(services.job_factory.delivery_job, waiting))
-    # The receiver is well, so the next one goes whatever its schedule says.
+    # The receiver is well, so the next delivery goes at once.
     await _save_try(services, DeliveryUpdate(delivery.accepted(now), job.id, None, wakes, WakesNext.ALWAYS))
     return Done(written=True)
 
@@ -224,13 +224,13 @@ async def _save_try(services: Services, update: DeliveryUpdate) -> None:
 
 
 def _host_of(delivery: Delivery) -> str:
-    """Return the name of the host that the gate counts: for mail, the one server that takes all of it."""
+    """Return the host that the gate counts: for mail, the one mail server."""
     parts = urlsplit(delivery.url)
     return parts.netloc.casefold() or parts.scheme
 
 
 def _span(seconds: float) -> timedelta:
-    # Rounded up: who comes back a moment too early would come back again and again.
+    # Rounded up: a job that comes back too early would come back many times.
     return timedelta(milliseconds=math.ceil(seconds * 1000))
 
 
@@ -251,23 +251,23 @@ def _problem(result: DeliveryResult) -> str:
     return "" if result.accepted else f"{result.category}: {result.detail}"
 
 
-# Who comes later than that asks again: the line may be shorter by then.
+# A delivery that would wait longer asks again: the line may be shorter by then.
 TURN_MAX_S = 30.0
 
 
-# Those of removed endpoints are forgotten, oldest first.
+# The oldest entries go first: they may belong to removed endpoints.
 REMEMBERED_MAX = 100
 
 
 @dataclass
 class _Pace:
     bucket: TokenBucket
-    # When the last of those who wait may try.
+    # When the last waiting delivery may try.
     last_turn: float = 0.0
 
 
 class MessagePace:
-    """Non-blocking: says at once whether a message may go, or after how many seconds to ask again."""
+    """Limits the messages per second to each endpoint. No call blocks."""
 
     def __init__(self, clock: Clock):
         self._clock = clock
@@ -283,19 +283,19 @@ class MessagePace:
             return 0.0
         turn = max(pace.last_turn + 1 / endpoint.kind.messages_per_s, now + pace.bucket.wait_s(now))
         if turn - now > TURN_MAX_S:
-            # The line is as long as anybody can foresee; the others form a new one behind it.
+            # The line is full; later deliveries form a new line behind it.
             pace.last_turn = now
             return TURN_MAX_S
         pace.last_turn = turn
         return turn - now
 
     def give_back(self, endpoint: WebhookEndpoint | None) -> None:
-        """A turn was not used after all."""
+        """Return a turn that was not used."""
         if pace := self._pace_of(endpoint):
             pace.bucket.give_back()
 
     def throttled(self, endpoint: WebhookEndpoint | None, pause_s: float) -> None:
-        """It was too much all the same: be slower, and let nobody go for so long."""
+        """Slow down after the receiver rejected a message, and pause for `pause_s`."""
         if pace := self._pace_of(endpoint):
             pace.bucket.throttle(self._clock.monotonic(), pause_s)
 

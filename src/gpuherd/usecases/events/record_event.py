@@ -1,8 +1,4 @@
-"""Records events.
-
-Numbers them, and makes the outbox entries (deliveries and their jobs) that go out with them in one
-transaction.
-"""
+"""Number events, and make the outbox entries (deliveries and their jobs) of the same transaction."""
 
 from __future__ import annotations
 
@@ -60,7 +56,7 @@ from gpuherd.usecases.views.service_view import compact
 
 @dataclass(frozen=True)
 class NewEvent:
-    """Something that happened, before it has a number."""
+    """An event before it has a number."""
 
     type: str
     reason: str = ""
@@ -71,9 +67,9 @@ class NewEvent:
 
 
 class EventRecorder:
-    """Turns "this happened" into a change that is written in one transaction with it.
+    """Makes the change that saves an instance, its events and their webhooks in one transaction.
 
-    `endpoints` is asked at each event, so it must answer from memory.
+    `endpoints` is called for each event, so it must answer from memory.
     """
 
     def __init__(
@@ -95,7 +91,7 @@ class EventRecorder:
         attempt: Attempt | None = None,
         actor: str = "gpuherd",
     ) -> Change:
-        """Return the change that makes `instance` true and tells `new_events` of it."""
+        """Return the change that saves `instance` with `new_events`."""
         now = self._clock.now()
         instance, operations = _with_progress(instance, now)
         health = settled_health(instance, now)
@@ -130,9 +126,9 @@ class EventRecorder:
         )
 
     def account_outbox_entries(self, event: Event) -> OutboxEntries:
-        """Return the webhooks of an event that belongs to no instance; endpoints alone hear of it.
+        """Return the webhooks of an event that belongs to no instance; only endpoints receive it.
 
-        Its details are the data. It must have its number already, so ask in the transaction that numbers it.
+        The event must have its number, so the transaction that numbers it calls this.
         """
         event = replace(event, instance_id=ACCOUNT)
         body = _account_body(event)
@@ -145,7 +141,7 @@ class EventRecorder:
         receivers: set[tuple[str | None, str]] = set()
         for it in deliveries:
             job, receiver = self._job_factory.delivery_job(it), (it.endpoint_id, it.url)
-            # It goes after the one before it in any case, and is woken by it.
+            # This delivery goes after the one before it, which wakes its job.
             jobs.append(replace(job, delay=OUT_OF_ORDER_RETRY) if receiver in receivers else job)
             receivers.add(receiver)
         return OutboxEntries(tuple(deliveries), tuple(jobs))
@@ -158,7 +154,7 @@ class EventRecorder:
         heard = [it for it in audiences if it[1] or it[2]]
         if not heard:
             return []
-        # Once for all that hear of this change.
+        # Described once for all receivers.
         shown = describe(instance)
         return [it for audience in heard for it in self._event_deliveries(*audience, instance, shown)]
 
@@ -173,7 +169,7 @@ class EventRecorder:
         url = instance.webhook_url
         data = InstanceEventData.extending(
             shown,
-            # The instance alone would not tell which machine it is about.
+            # The instance alone does not name the machine.
             orphan=OrphanNotice.model_validate(event.details) if event.type == ORPHAN_DETECTED else None,
             sequence=event.sequence,
         )
@@ -181,7 +177,7 @@ class EventRecorder:
         if own:
             deliveries.append(self._delivery(event, url or "", _body(event, data), owner=instance.owner))
         if wanted:
-            # The query of an address may be a secret between that address and its instance.
+            # The query of an address may hold a secret of its instance.
             body = _body(event, InstanceEventData.extending(data, webhook_url=url and redact_query(url)))
             deliveries += [self._delivery(event, it.delivery_url, body, it.id) for it in wanted]
         return deliveries
@@ -232,7 +228,7 @@ def _account_body(event: Event) -> bytes:
 
 
 def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[Operation, ...]]:
-    """Return the instance with its operation as far as its status says, and that operation if it moved."""
+    """Return the instance with the progress of its operation, and the operation if it has moved."""
     operation = instance.operation
     if operation is None or not operation.is_running:
         return instance, ()

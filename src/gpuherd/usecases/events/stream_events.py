@@ -27,7 +27,7 @@ CATCH_UP_PAGE_SIZE = 200
 HEARTBEAT = b": still here\n\n"
 
 
-# For scripts in a browser, which are not told of comments. Without an id, so that the last one stays.
+# For scripts in a browser, which do not see comments. It has no id, so the last event id stays.
 HEARTBEAT_EVENT = b"event: keep-alive\ndata: {}\n\n"
 
 
@@ -37,29 +37,29 @@ class StreamLimits:
 
     streams: int = 500
     streams_of_key: int = 250
-    # Of one stream whose reader is slow; after that it is ended, and its reader comes back for the rest.
+    # A stream with more pending events than this ends; its reader comes back for the rest.
     pending: int = 2000
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads, and what of."""
+    """The reader of a stream, and which events it wants."""
 
     key_id: str
     wanted: EventFilter
-    # The last event that it has; None to begin now.
+    # The last event that the reader has; None to begin now.
     last: int | None = None
-    # Asked every second or so: whether it may go on.
+    # Returns True while the reader may read; asked every second.
     may_read: Callable[[], bool] = lambda: True
-    # With which it reads, if not with a key: the stream ends when the hub tells of it.
+    # The session of a reader without a key. The stream ends when the hub names this session.
     session_id: str | None = None
-    # What it is sent when there is nothing else.
+    # What a stream sends when there is nothing else.
     heartbeat: bytes = HEARTBEAT
 
 
 @dataclass(frozen=True)
 class EncodedEvent:
-    """An event that was handed out, with its bytes."""
+    """An event that was dispatched, with its bytes."""
 
     it: LoggedEvent
     frame: bytes
@@ -71,22 +71,22 @@ class Feed(Protocol):
     limits: StreamLimits
 
     async def ready(self) -> int:
-        """Return the position up to which events were handed out, as soon as there is one."""
+        """Wait until the feed has a position; return up to which position events were dispatched."""
         ...
 
     def join(self, stream: EventStream) -> bool:
-        """Hand out everything behind the stream's position from now on; False if some of it is gone."""
+        """Push all events behind the position of the stream; return False if some are no longer kept."""
         ...
 
 
 class EventStream:
-    """Made by the feed. Call `next` again and again."""
+    """One open stream. The feed makes streams; the reader calls `next` until it returns None."""
 
     def __init__(self, reader: Reader, log: EventLog, feed: Feed, now_s: float):
         self.reader = reader
         self.position: int | None = None
         self.ended = False
-        # When it last had something to send.
+        # When the stream last had something to send.
         self.active_s = now_s
         self._log = log
         self._feed = feed
@@ -97,7 +97,7 @@ class EventStream:
         self._wakeup = asyncio.Event()
 
     async def begin(self) -> int:
-        """Take a position in the log, and return it: whatever happens from now on is told."""
+        """Take a position in the log, and return it. The stream sends all later events."""
         self.position = await self._begin()
         return self.position
 
@@ -108,7 +108,7 @@ class EventStream:
                 try:
                     chunk = await self._catch_up()
                 except StoreUnavailable:
-                    # To come back later is easier for the client than half a reply.
+                    # For the client, a reconnect is easier than half a reply.
                     self.end()
                     return None
                 if chunk:
@@ -126,7 +126,7 @@ class EventStream:
         return None
 
     def push(self, encoded: Iterable[EncodedEvent], now_s: float) -> None:
-        """Take what has just happened; end if that is more than may wait."""
+        """Add new events; end the stream if more are pending than the limit allows."""
         wants, position = self.reader.wanted.wants, self.position or 0
         fresh = [one.frame for one in encoded if one.it.position > position and wants(one.it)]
         if not fresh:
@@ -140,19 +140,19 @@ class EventStream:
         self._wakeup.set()
 
     def rewind(self, position: int) -> None:
-        """Go back to where the log still is what it was: what it told behind that, it has lost."""
+        """Go back to the last position that the log still has: the store has lost the events behind it."""
         self._rewinds += 1
         if self.position is not None:
             self.position = min(self.position, position)
 
     def heartbeat(self, now_s: float) -> None:
-        """Send a sign of life, if there is nothing else."""
+        """Send a heartbeat."""
         self.active_s = now_s
         self._idle = True
         self._wakeup.set()
 
     def end(self) -> None:
-        """End after what is being sent now."""
+        """End the stream after the bytes that are being sent now."""
         self.ended = True
         self._wakeup.set()
 
@@ -172,7 +172,7 @@ class EventStream:
         handed_out = await self._feed.ready()
         if self.reader.last is None:
             return handed_out
-        # A higher one than there is was told before a backup was put in place, or has been forgotten.
+        # A higher id than the log has was sent before a backup was restored, or was pruned.
         return min(self.reader.last, await self._log.highest())
 
 
@@ -180,7 +180,7 @@ log = structlog.get_logger()
 RETRY_AFTER_S = 5.0
 
 
-# How much of the past a stream can join without reading it from the store.
+# A stream can join this many past events without reading the store.
 RECENT_EVENTS_MAX = 1000
 
 
@@ -191,11 +191,11 @@ READ_BATCH = 500
 DEBOUNCE_S = 0.02
 
 
-# The hub tells of every change; this is for what it might not have heard of.
+# The hub reports every change; the poll finds changes that the hub may have missed.
 POLL_INTERVAL_S = 1.0
 
 
-# After a failure of the store, and while an event is held up by another that is just being written.
+# While an event is held up by another that is just being written.
 GAP_RETRY_S = 0.05
 
 
@@ -205,21 +205,21 @@ HEARTBEAT_S = 15.0
 
 
 class TooManyStreams(GpuherdError):
-    """This server has as many streams open as it will."""
+    """This server has as many open streams as it allows."""
 
     code = "TOO_MANY_STREAMS"
     retry_after_s = RETRY_AFTER_S
 
 
 class TooManyStreamsOfKey(GpuherdError):
-    """This key has as many streams open as it may."""
+    """This key has as many open streams as it may."""
 
     code = "TOO_MANY_STREAMS"
     retry_after_s = RETRY_AFTER_S
 
 
 class EventFeed:
-    """One for each process."""
+    """Dispatches the events of the log to all streams of this process."""
 
     def __init__(self, events: EventLog, hub: ChangeHub, clock: Clock, limits: StreamLimits | None = None):
         self.limits = limits or StreamLimits()
@@ -230,9 +230,9 @@ class EventFeed:
         self._streams_by_session: dict[str, set[EventStream]] = {}
         self._joined: set[EventStream] = set()
         self._recent: deque[EncodedEvent] = deque(maxlen=RECENT_EVENTS_MAX)
-        # Handed out is everything up to `position`; kept is everything behind `floor`.
+        # Events up to `position` are dispatched; events behind `floor` are kept.
         self._position = self._floor = 0
-        # How often the log has lost its end, and after how many of these we went back.
+        # How often the log has lost its end, and how many of these losses were handled.
         self._losses = self._rewound = 0
         self._ready = asyncio.Event()
         self._wakeup = Subscription(clock)
@@ -242,12 +242,12 @@ class EventFeed:
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """How many streams are open."""
         return len(self._streams)
 
     @asynccontextmanager
     async def open(self, reader: Reader) -> AsyncIterator[EventStream]:
-        """Have a stream for as long as the context lasts."""
+        """Open a stream while the context lasts."""
         self._check_room(reader.key_id)
         stream = EventStream(reader, self._log, self, self._clock.monotonic())
         self._streams.add(stream)
@@ -267,13 +267,13 @@ class EventFeed:
                 self._stop()
 
     def close(self) -> None:
-        """End every stream and open none any more."""
+        """End all streams and reject new ones."""
         self._closed = True
         for stream in self._streams:
             stream.end()
 
     def forget(self) -> None:
-        """Go back to where the log still is what it was, because it has lost its end."""
+        """Go back to the last position that the log still has, because the store has lost events."""
         self._losses += 1
         self._wake()
 
@@ -326,7 +326,7 @@ class EventFeed:
             self._wake()
 
     def _on_missed_changes(self) -> None:
-        # Nobody has told us which are over; whoever may still read comes back, and is asked again.
+        # Which sessions have ended is unknown. A reader whose session goes on reconnects.
         for session_id in self._streams_by_session:
             self._end_session(session_id)
         self._wake()
@@ -344,14 +344,14 @@ class EventFeed:
             try:
                 wait_s = await self._dispatch_new()
             except Exception as error:
-                # Whatever it is, the streams are open, and must not wait for ever for events that come.
+                # The streams are open and must not wait for ever, so the loop goes on after any error.
                 log.warning("events.read_failed", error=str(error))
                 wait_s = STORE_RETRY_S
             if wait_s and await self._wakeup.wait(wait_s):
                 await self._clock.sleep(DEBOUNCE_S)
 
     async def _dispatch_new(self) -> float:
-        """Hand out what is new; return how long to wait for more if nothing wakes it."""
+        """Dispatch new events; return how many seconds to wait for more if nothing wakes the feed."""
         if not self._ready.is_set():
             self._rewound = self._losses
             self._position = self._floor = await self._log.newest()
@@ -362,7 +362,7 @@ class EventFeed:
             self._rewound = losses
         page = await self._log.after(self._position, READ_BATCH)
         if self._losses != losses:
-            # What was read may be of either of two histories.
+            # The page may be of the lost history or of the present one.
             return 0.0
         now_s = self._clock.monotonic()
         encoded = [EncodedEvent(it, event_frame(it)) for it in page.events]
@@ -379,9 +379,9 @@ class EventFeed:
         return GAP_RETRY_S if page.held_up else POLL_INTERVAL_S
 
     async def _rewind(self) -> None:
-        """Find the last event that was told and is still there; all behind it has to be told.
+        """Find the last dispatched event that the log still has; all events behind it are dispatched again.
 
-        Numbers are given out a second time, so an event is the same only if all of it is.
+        Positions are used a second time, so two events are equal only if all fields are.
         """
         told = {one.it.position: one.it.event for one in self._recent}
         last = min(self._floor, await self._log.highest())

@@ -49,7 +49,7 @@ from gpuherd.usecases.views.money_view import cents, describe_line
 log = structlog.get_logger()
 
 
-# The line of the day itself: it says that the bill was read, also when nothing is on it.
+# The line of the day itself: it records that the bill was read, also when the bill is empty.
 READ = "read"
 
 
@@ -110,7 +110,7 @@ async def _notify(
 
 
 def _bill_of(day: date, charges: Sequence[ProviderCharge], fetched_at: datetime) -> list[BilledDay]:
-    """Return a day's charges summed up for each machine and category, and the line of the day itself."""
+    """Return the charges of a day by machine and category, and the line of the day itself."""
     by_owner: dict[tuple[str, str], list[ProviderCharge]] = {}
     for it in charges:
         by_owner.setdefault((it.owner_id, it.category.value), []).append(it)
@@ -131,7 +131,7 @@ def _bill_of(day: date, charges: Sequence[ProviderCharge], fetched_at: datetime)
 
 
 def _other_prices(rows: Sequence[BilledDay], metered: Sequence[MeteredMachine]) -> list[OtherPrice]:
-    """Return the machines whose cards are billed at a price that none of their spans has."""
+    """Return the machines that are billed at a price which none of their spans has."""
     ours = {it.cloud_id: it for it in metered if it.kind is CostKind.GPU}
     found = []
     for row in rows:
@@ -150,7 +150,7 @@ DRIFT_TOLD = "costs_drift_told"
 PRICES_TOLD = "costs_prices_told"
 
 
-# More machines than this at another price are told again the next day.
+# If more machines have another price, some are notified again on the next day.
 PRICES_REMEMBERED = 500
 
 
@@ -203,7 +203,7 @@ async def _notify_other_prices(services: Services, day: date, found: Sequence[Ot
         )
         reason = f"machine {it.cloud_id} is billed at {cents(it.billed)} an hour, not at {cents(it.metered)}"
         await _append_event(services, instance_event.PRICE_CHANGED, reason, notice)
-    # What is billed at its own price again is forgotten.
+    # A machine that is billed at its own price again is forgotten.
     known = {it.cloud_id: it.billed for it in found}
     await services.stores.flags.put(PRICES_TOLD, json.dumps(dict(list(known.items())[:PRICES_REMEMBERED])))
 

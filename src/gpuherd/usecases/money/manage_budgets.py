@@ -131,7 +131,7 @@ async def read_budget(services: Services, id_or_name: str) -> money_models.Budge
 
 
 async def is_strict_for(services: Services, owner: str) -> bool:
-    """Return True if a strict budget covers all that this owner rents, whatever its labels."""
+    """Return True if a strict budget covers all rentals of this owner, with any labels."""
     return any(it.strict and it.scope.includes(owner, {}) for it in await services.stores.budgets.list_all())
 
 

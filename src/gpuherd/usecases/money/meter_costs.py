@@ -44,8 +44,8 @@ BOOTING_OR_PAID = GPU_PAID | {Phase.CREATING}
 LIST_TIME_MAX = timedelta(minutes=5)
 
 
-# So many machines of before the meter are metered with one list, the others with the next ones: all at once
-# they held the store, and the leadership did not last that long.
+# At most so many machines from before the meter are metered with one list, the others with the next lists.
+# All at once would hold the store longer than the leadership lasts.
 FIRST_LOOKS_MAX = 2_000
 
 
@@ -53,52 +53,53 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
-class ReadTariff:
-    """Today's prices: asked for only where a machine has no price that was agreed."""
+class KnownPrices:
+    """The prices of the catalogue, read only when a machine has no agreed price."""
 
     catalogue: CatalogueCache
-    # What was ever told: an old price is better than none.
+    # All prices ever read: an old price is better than none.
     _known: dict[PriceKey, Decimal] = field(default_factory=dict, init=False)
 
-    async def __call__(self, is_needed: bool) -> Tariff:
+    async def tariff(self, is_needed: bool) -> Tariff:
+        """Return the tariff; read the prices again if they are needed."""
         if is_needed:
             self._known |= (await price_list(self.catalogue)).prices
         return Tariff(self._known, self.catalogue.disk)
 
 
 @dataclass(kw_only=True)
-class PrepareMetering:
-    """What the meters remember from list to list; it is read from the store whenever the observer reads."""
+class MeterMemory:
+    """What the meters remember from list to list. The observer loads this from the store when it begins."""
 
     observations: Observations
     clock: Clock
-    # Of the host: by this and the time since, a step of the wall clock is seen across a restart.
+    # The boot of the host: with the time since then, a clock step is detected across a restart.
     boot_id: str
-    # Machines with a tag of ours have a price that was agreed.
+    # Machines with a tag of this installation have an agreed price.
     installation: str
     tariff: Callable[[bool], Awaitable[Tariff]]
     _state: MeterState = field(default_factory=MeterState, init=False)
-    # Whether the state may have changed with the last list.
+    # True if the last list may have changed the state.
     _is_stale: bool = field(default=True, init=False)
     _previous: ListRecord | None = field(default=None, init=False)
-    # When that one was made, if the clock was set in the middle of it.
+    # When the previous list was made, if the clock was set in the middle of it.
     _straddles: ListTimes | None = field(default=None, init=False)
-    # The last list that something vouched for.
+    # The last list with a witness.
     _vouched: ListRecord | None = field(default=None, init=False)
     _last: ClockReading | None = field(default=None, init=False)
-    # What was there before the meter was, and has not been listed since.
+    # Machines from before the meter that were not listed since.
     _unmetered: set[str] = field(default_factory=set, init=False)
-    # What is not listed, and does not count as missing because the clock was set back.
+    # Machines that are not listed, but do not count as missing, because the clock was set back.
     _overlooked: set[str] = field(default_factory=set, init=False)
-    # When anything was last seen to change, by a clock that may have been ahead.
+    # When a machine was last seen to change, by a clock that may have been ahead.
     _newest: datetime = field(default=BEGINNING, init=False)
 
     def forget(self) -> None:
-        """Begin anew as at a start, because the store has lost something."""
+        """Load the state again with the next list, because the store has lost commits."""
         self._is_stale = True
 
     async def load(self, known: Mapping[str, ObservedMachine]) -> None:
-        """Read what the store knows about the meters."""
+        """Read the state of the meters from the store."""
         self._is_stale = True
         self._straddles = None
         self._overlooked = set()
@@ -107,7 +108,7 @@ class PrepareMetering:
         last = await self.observations.last_list()
         self._last = None if last is None else last.reading
         unmetered = await self.observations.unmetered()
-        # What costs something of which there is no span: an older version has seen it last.
+        # Machines that cost something and have no span: an older version has listed them last.
         self._unmetered = {it for it in unmetered if it in known and known[it].machine.phase in GPU_PAID}
         self._newest = max((it.changed_at for it in known.values()), default=BEGINNING)
 
@@ -124,9 +125,9 @@ class PrepareMetering:
         changed: Sequence[ObservedMachine],
         took: timedelta,
     ) -> Metering | None:
-        """Return what the meters need to know about a list that took so long; None if nothing has moved.
+        """Return what the meters need to know about a list that took this long; None if nothing has changed.
 
-        Without a `listing`, because it is of somebody else's account, that is only whether the clock was set.
+        Without a `listing` (the list is of another account) this is only a step of the clock.
         """
         if self._is_stale:
             self._state = await self.observations.meter_state()
@@ -168,7 +169,7 @@ class PrepareMetering:
     def note_recorded(
         self, record: ListRecord, changed: Sequence[ObservedMachine], metering: Metering | None
     ) -> None:
-        """Remember a list that was written down."""
+        """Remember a list that was saved."""
         if record.reading is not None:
             self._last = record.reading
         if record.believable:

@@ -155,7 +155,7 @@ async def _volumes_left(services: Services, spans: Sequence[OpenSpan], now: date
     asked = services.money_caches.volumes.get_or_load(ALL, services.billing.list_volumes)
     listed = await within_budget(VOLUMES_BUDGET_S, asked)
     if listed is None:
-        # What was metered until now most likely goes on.
+        # The volumes that are metered now most likely still exist.
         return [_metered_volume(it, now) for it in metered.values()]
     return [_volume(it, metered.get(it.volume_id), now) for it in listed]
 
@@ -247,19 +247,19 @@ async def read_cost_totals(services: Services) -> CostReport:
 
 async def _load_totals(services: Services) -> CostReport:
     now = services.clock.now()
-    # By something that sums by day know, or every span would have to be read.
+    # By key: the store keeps sums of each day for that, and reads no single span.
     query = CostQuery(Period(BEGINNING, now + timedelta(days=1)), GroupBy.KEY)
     return await services.stores.costs.report(query, now)
 
 
-# The tariff by which the instances were priced last; none in a database of a version that knew no disks.
+# The tariff by which the instances were priced last.
 DISK_TARIFF = "disk_tariff"
 
 
 WRITE_TRIES_MAX = 5
 
 
-# Written together, they share commits.
+# Changes that are written together share commits.
 AT_ONCE = 100
 
 
@@ -300,7 +300,7 @@ async def _reprice(services: Services, instance_id: str) -> None:
         try:
             await services.stores.instances.update(Change(repriced))
         except StaleWrite:
-            # Another replica's pass was faster.
+            # A pass of another replica was faster.
             continue
         return
 

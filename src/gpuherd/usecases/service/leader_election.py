@@ -23,7 +23,7 @@ from gpuherd.ports.replica_port import (
 log = structlog.get_logger()
 
 
-# The observer, the collector, the sweep and all clearing away.
+# For the observer, the collector, the sweep and all pruning.
 LEADER_LEASE_NAME = "watch"
 
 
@@ -32,24 +32,24 @@ LEADER_RENEW_S = 2.5
 
 
 class Leadership(Protocol):
-    """What work needs to know that only the leader does."""
+    """What work of the leader needs to know about the leadership."""
 
     @property
     def fencing_token(self) -> int:
-        """The fencing token of the present term; what was read under another one may be out of date."""
+        """The fencing token of the present term. What was read under another token may be out of date."""
         ...
 
     def is_leader(self) -> bool:
-        """Return True if we hold it, as far as we know."""
+        """Return True if this process is the leader, as far as it knows."""
         ...
 
     def acquired(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Be the leader for as long as the context lasts, by force if another replica is."""
+        """Be the leader while the context lasts, by force if another replica is."""
         ...
 
 
 class AlwaysLeader:
-    """Of a process that is alone with its database: always the leader."""
+    """The leadership of a process that is alone with its database: always the leader."""
 
     fencing_token = 0
 
@@ -81,7 +81,7 @@ class LeaderLease:
         return self._clock.boottime() < self._until_s
 
     async def renew(self) -> bool:
-        """Acquire the lease if it is free, renew it if it is ours; tell whether we are the leader now."""
+        """Acquire a free lease, or renew our own; return True if this process is the leader now."""
         # Our term ends no later than the one in the database, which begins after this.
         began_s, had = self._clock.boottime(), self.is_leader()
         await self._begin_anew()
@@ -95,7 +95,7 @@ class LeaderLease:
         return True
 
     def forget(self) -> None:
-        """End the term here, because the store has lost something; the next one has a new token."""
+        """End the term, because the store has lost commits. The next term has a new token."""
         self._until_s = -math.inf
         self._must_begin_anew = True
 
@@ -115,12 +115,12 @@ class LeaderLease:
         try:
             yield
         finally:
-            # Should that fail, the term ends by itself.
+            # If this fails, the term ends by itself.
             with contextlib.suppress(StoreUnavailable):
                 await self.release()
 
     async def _begin_anew(self) -> None:
-        """Let go of a term that the store may have forgotten: what is free is taken under a new token."""
+        """Release a term that the store may have forgotten. The next term gets a new token."""
         if self._must_begin_anew:
             await self._duties.release(self._name, self._holder)
             self._must_begin_anew = False
@@ -142,7 +142,7 @@ ALL, API, WORKER = "all", "api", "worker"
 
 
 class ReplicaRegistry:
-    """Sends the heartbeat of this replica, and remembers which others sent theirs."""
+    """Sends the heartbeat of this replica, and remembers which replicas are live."""
 
     def __init__(self, replicas: Replicas, me: Replica, clock: Clock):
         self._replicas = replicas
@@ -151,21 +151,21 @@ class ReplicaRegistry:
         self._live: tuple[Replica, ...] = (me,)
 
     async def heartbeat(self) -> None:
-        """Send a heartbeat, and read those of the others."""
+        """Send a heartbeat, and read the heartbeats of the other replicas."""
         now = self._clock.now()
         signed = await self._replicas.heartbeat(replace(self._me, seen_at=now), now - REPLICA_RETENTION)
         self._live = tuple(it for it in signed if it.seen_at > now - HEARTBEAT_TIMEOUT)
 
     async def deregister(self) -> None:
-        """Say that we go."""
+        """Remove this replica from the registry."""
         await self._replicas.deregister(self._me.id)
 
     def live_replicas(self) -> tuple[Replica, ...]:
-        """Return who was there when we signed last, ourselves among them."""
+        """Return the replicas that were live at the last heartbeat, with this one."""
         return self._live
 
     def workers(self) -> int:
-        """Count those who take turns: never less than one."""
+        """Return how many live replicas run jobs, at least one."""
         return max(1, sum(it.role != API for it in self._live))
 
 
@@ -173,15 +173,15 @@ HISTORY_FLAG = "store_history"
 
 
 class StoreHistory:
-    """One for each process. Use it in the event loop only."""
+    """Notices when the store has lost commits. One for each process, used in the event loop only."""
 
     def __init__(self, clock: Clock):
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
         self._reloads: list[Callable[[], Awaitable[object]]] = []
-        # Those that have not worked since the last loss.
+        # The reloads that have not worked since the last loss.
         self._pending: list[Callable[[], Awaitable[object]]] = []
-        # When a loss was last noticed, as far as anybody remembers.
+        # When the last loss was noticed.
         self._lost_at: datetime | None = None
 
     @property
@@ -190,22 +190,22 @@ class StoreHistory:
         return self._lost_at
 
     def is_recent(self, within: timedelta) -> bool:
-        """Return True if the last loss is no longer ago than this."""
+        """Return True if the last loss was noticed within this time."""
         return self._lost_at is not None and self._clock.now() - self._lost_at <= within
 
     def subscribe(self, forget: Callable[[], None]) -> None:
-        """Have `forget` called at each loss, before anybody is answered from what is left.
+        """Call `forget` at each loss, before the next request is answered.
 
-        It must be quick and must not fail.
+        `forget` must be quick and must not fail.
         """
         self._subscribers.append(forget)
 
     def subscribe_reload(self, reload: Callable[[], Awaitable[object]]) -> None:
-        """Have `reload` called soon after each loss, again and again until it works."""
+        """Call `reload` soon after each loss, until it works."""
         self._reloads.append(reload)
 
     def declare_lost(self, reason: str) -> None:
-        """Have everybody forget what was concluded from the store."""
+        """Let all subscribers forget what they have read from the store."""
         self._lost_at = self._clock.now()
         self._pending = list(self._reloads)
         log.error(
@@ -217,17 +217,17 @@ class StoreHistory:
             forget()
 
     async def reload(self) -> None:
-        """Have read anew what has not been since the last loss. Call this every second or so."""
+        """Run the reloads that have not worked since the last loss. This runs every second."""
         while self._pending:
             pending = self._pending
             await pending[0]()
             del pending[0]
 
     async def compare(self, flags: Flags, identity: str | None) -> None:
-        """Compare which history this is with the one that was in use before, and write it down.
+        """Compare this history with the one that was in use before, and save its identity.
 
-        For a start, and after a loss: processes that start later must know of it. A history that cannot be
-        named (None) cannot be compared.
+        This runs at the start and after a loss: processes that start later must know of the loss. A history
+        without an identity (None) cannot be compared.
         """
         if identity is None:
             return

@@ -1,4 +1,4 @@
-"""The kinds of jobs, and the factory that makes the job an instance or a delivery needs now."""
+"""The kinds of jobs, and the factory of the job that an instance or a delivery needs now."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WEBHOOK_TRIES_MAX = 10
 
 
 class JobFactory:
-    """Makes the jobs. A key allows one unfinished job each, so asking twice does no harm."""
+    """Makes jobs. Each job key allows one unfinished job, so a second request does no harm."""
 
     def __init__(self, ids: Ids, max_attempts: int):
         self._ids = ids
         self._max_attempts = max_attempts
 
     def reconcile_job(self, instance: Instance, registry_auth_id: str | None = None) -> NewJob:
-        """Return the job that moves this instance; `registry_auth_id` is that of its image, where known."""
+        """Return the job that reconciles this instance; `registry_auth_id` is that of its image, if known."""
         kind = reconcile_job_kind(instance)
         return NewJob(
             id=self._ids.new(JOB_ID_PREFIX),
@@ -48,7 +48,7 @@ class JobFactory:
         )
 
     def health_job(self, instance: Instance) -> NewJob:
-        """Return the job that asks the application of this instance, beside the one that moves it."""
+        """Return the job that checks the health of this instance, beside the job that reconciles it."""
         return NewJob(
             id=self._ids.new(JOB_ID_PREFIX),
             kind=CHECK_HEALTH,
@@ -59,7 +59,7 @@ class JobFactory:
         )
 
     def requeue_of(self, job: Job) -> NewJob:
-        """Return a job like this one, for whoever wants to wake it."""
+        """Return a job like this one, to wake it."""
         return NewJob(
             id=self._ids.new(JOB_ID_PREFIX),
             kind=job.kind,
@@ -85,7 +85,7 @@ class JobFactory:
 
 
 def reconcile_job_kind(instance: Instance) -> str:
-    """Return the name of what the instance's passes are doing: renting, starting again, or watching."""
+    """Return the kind of the passes of an instance: renting, starting again, or watching."""
     if is_starting_again(instance):
         return MONITOR_STARTUP
     renting = instance.cloud_id is None and not instance.settled and instance.goal is Goal.RUNNING
@@ -93,12 +93,12 @@ def reconcile_job_kind(instance: Instance) -> str:
 
 
 def _is_ending(instance: Instance) -> bool:
-    """Return True if a machine shall be stopped or removed, which costs money until it is done."""
+    """Return True if a machine is to be stopped or deleted, which costs money until then."""
     return instance.goal is not Goal.RUNNING or instance.releasing
 
 
 def create_payload(instance: Instance, registry_auth_id: str | None = None) -> dict[str, object]:
-    """Return all that a create needs. The credential of its image may be named by the template alone."""
+    """Return the payload of a create. Only the template may name the credential of its image."""
     payload: dict[str, object] = {
         "instanceId": instance.id,
         "name": instance.name,

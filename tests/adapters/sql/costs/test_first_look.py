@@ -24,7 +24,7 @@ from gpuherd.domain.money.period import Period
 from gpuherd.domain.money.usage_span import CostKind, CostSpan, Edge, nano_usd
 from gpuherd.ports.costs_port import CostQuery, CostReport, GroupBy
 from gpuherd.usecases.money import meter_costs
-from gpuherd.usecases.money.meter_costs import PrepareMetering
+from gpuherd.usecases.money.meter_costs import MeterMemory
 from tests.support.builders import a_list, a_machine, a_sighting
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import sqlalchemy_url
@@ -67,7 +67,7 @@ async def _tariff(_is_needed: bool) -> Tariff:
 async def look(database: Database, clock: FakeClock, *machines: Machine) -> None:
     """Make a list of these machines, of which nothing has changed, as the observer does."""
     observations = SqlObservations(database)
-    meters = PrepareMetering(
+    meters = MeterMemory(
         observations=observations, clock=clock, boot_id="boot", installation="i", tariff=_tariff
     )
     known = await observations.all_known()
