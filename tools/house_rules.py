@@ -128,15 +128,15 @@ def odd_phrases(modules: list[Module]) -> Iterator[str]:
 # How often each rule may be broken. A commit may lower a number, never raise one.
 # The aim is 0 everywhere, and 5 long modules.
 CEILINGS = {
-    basenames_used_twice: 35,
+    basenames_used_twice: 0,
     class_names_used_twice: 0,
-    long_modules: 12,
+    long_modules: 11,
     full_folders: 0,
-    deep_folders: 11,
-    imports_of_private_parts: 8,
+    deep_folders: 1,
+    imports_of_private_parts: 0,
     mutual_imports: 0,
-    clever_code: 2,
-    odd_phrases: 95,
+    clever_code: 0,
+    odd_phrases: 78,
 }
 
 
