@@ -13,13 +13,13 @@ from pathlib import Path
 
 import uvloop
 
-from gpuherd.adapters.egress.dns import SystemResolver
 from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
 from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.egress_port import EgressFailure
+from gpuherd.resilience.dns import Dns
 
 DEAD_NAMES = 16
 PATIENCE_S = 20.0
@@ -53,7 +53,7 @@ async def through(name, call, pending) -> None:
 
 
 async def dead_receivers() -> list[asyncio.Task[None]]:
-    client = SsrfSafeClient(EgressPolicy(), SystemResolver(timeout_s=600), SystemClock())
+    client = SsrfSafeClient(EgressPolicy(), Dns(SystemClock(), timeout_s=600), SystemClock())
 
     async def deliver(number: int) -> None:
         with contextlib.suppress(EgressFailure):

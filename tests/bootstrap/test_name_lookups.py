@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.egress.dns import SystemResolver
 from gpuherd.adapters.egress.guarded_client import SsrfSafeClient
 from gpuherd.adapters.novita.novita_call import Exchange
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.domain.secret import Secret
+from gpuherd.resilience.dns import Dns
 from tests.adapters.egress.doubles import TLS, Receiver
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ async def test_dead_names_of_receivers_do_not_delay_novita_on_the_plain_loop_eit
     # As many threads as libuv has for lookups.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     clock = SystemClock()
-    client = SsrfSafeClient(EgressPolicy(), SystemResolver(timeout_s=60), clock, tls=TLS)
+    client = SsrfSafeClient(EgressPolicy(), Dns(clock, timeout_s=60), clock, tls=TLS)
     urls = [f"http://hook.zone{number}.dead.test/" for number in range(DEAD_NAMES)]
     pending = [
         asyncio.create_task(client.request("GET", url, headers={}, body=None, timeout_s=60, max_bytes=1))

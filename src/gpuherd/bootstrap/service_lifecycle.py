@@ -11,7 +11,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from gpuherd.adapters.egress.dns import SystemResolver
 from gpuherd.adapters.egress.guarded_client import SsrfSafeClient, strict_tls
 from gpuherd.adapters.egress.machine_probes import EgressActivityProbe, EgressProber
 from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier, SmtpMailer
@@ -45,6 +44,7 @@ from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.entrypoints.web.web_app import LazyPages
 from gpuherd.ports.clock_port import Clock, Ids, Random
 from gpuherd.ports.job_port import Engine, JobQueue
+from gpuherd.resilience.dns import Dns
 from gpuherd.settings import Settings
 from gpuherd.usecases.cloud.collect_orphans import collect_orphans, prune_orphans
 from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
@@ -193,9 +193,9 @@ async def build_service(
     stores = await open_stores(settings, link, clock, ids, meter, traces.tracer, role)
     # One for both: to read the authorities' certificates takes a moment.
     tls = strict_tls()
-    webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock, tls=tls)
+    webhook_egress = SsrfSafeClient(settings.allow_private_targets, Dns(clock), clock, tls=tls)
     probe_targets = link.probe_targets(settings.allow_private_targets)
-    probe_egress = SsrfSafeClient(probe_targets, SystemResolver(), clock, tls=tls)
+    probe_egress = SsrfSafeClient(probe_targets, Dns(clock), clock, tls=tls)
     mailer = _mailer(settings, clock)
     keys = webhook_keys(settings)
     ports = Outside(

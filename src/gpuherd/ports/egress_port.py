@@ -110,7 +110,7 @@ class EgressTcp(Protocol):
 class Resolver(Protocol):
     """Resolves a name to addresses."""
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def resolve(self, host: str) -> list[str]:
         """Return every address of `host`; `OSError` if the name cannot be looked up."""
         ...
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Hashable,
@@ -80,23 +78,6 @@ async def end_task(task: asyncio.Task[Any] | None) -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-# Returns every address of a name, or raises `OSError`.
-Lookup = Callable[[str], Awaitable[list[str]]]
-
-
-async def look_up(host: str) -> list[str]:
-    """Call getaddrinfo and return every A and AAAA answer once, in the system's order of preference."""
-    try:
-        return await run_in_daemon_thread(lambda: _addresses_of(host), "gpuherd-lookup")
-    except UnicodeError as error:
-        raise OSError("the name cannot be written in DNS") from error
-
-
-def _addresses_of(host: str) -> list[str]:
-    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 async def run_in_daemon_thread(work: Callable[[], T], name: str = "gpuherd-aside") -> T:

@@ -54,7 +54,7 @@ class StubResolver:
         self._table = {name: list(answers) for name, answers in (table or {}).items()}
         self.lookups: list[str] = []
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def resolve(self, host: str) -> list[str]:
         self.lookups.append(host)
         answers = self._table.get(host)
         if not answers:

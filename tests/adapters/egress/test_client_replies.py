@@ -149,7 +149,7 @@ async def test_the_deadline_covers_the_whole_exchange(slow: Answer, make_client:
 
 async def test_the_deadline_covers_the_name_lookup(make_client: ClientMaker) -> None:
     class StuckResolver:
-        async def resolve(self, host: str, port: int) -> list[str]:
+        async def resolve(self, host: str) -> list[str]:
             await asyncio.sleep(60)
             return []
 
@@ -277,7 +277,7 @@ async def test_the_tcp_door_tells_how_long_it_took() -> None:
     clock = FakeClock()
 
     class SlowResolver:
-        async def resolve(self, host: str, port: int) -> list[str]:
+        async def resolve(self, host: str) -> list[str]:
             await clock.advance(0.25)
             return ["127.0.0.1"]
 

@@ -275,7 +275,7 @@ class SsrfSafeClient:
         if endpoint.addresses:
             return endpoint.addresses
         try:
-            answers = await self._resolver.resolve(endpoint.host, endpoint.port)
+            answers = await self._resolver.resolve(endpoint.host)
         except OSError:
             raise failure(FailureCategory.DNS) from None
         if not answers:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,13 +14,14 @@ from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gpuherd import __version__
-from gpuherd.adapters.novita.novita_dns import NovitaResolver
 from gpuherd.adapters.novita.novita_json import safe_text
 from gpuherd.adapters.novita.redaction import NO_SECRETS, TEXT_CHARS_MAX, CallSecrets
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.clock_port import Clock
+from gpuherd.resilience.dns import Dns
 from gpuherd.resilience.retry import parse_retry_after
 
 EXCERPT_CHARS = 300
@@ -142,6 +144,32 @@ class _Progress:
     answered: bool = False
 
 
+class _AiohttpResolver(AbstractResolver):
+    """Lets aiohttp ask `Dns`."""
+
+    def __init__(self, dns: Dns):
+        self._dns = dns
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [_resolve_result(host, port, address) for address in await self._dns.resolve(host)]
+
+    async def close(self) -> None:
+        """Do nothing: the sessions share one `Dns`."""
+
+
+def _resolve_result(host: str, port: int, address: str) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )
+
+
 class NovitaExchange(Protocol):
     """One call to Novita; `Exchange` makes it over HTTP."""
 
@@ -180,14 +208,14 @@ class Exchange:
         *,
         clock: Clock,
         max_bytes: int = REPLY_BYTES_MAX,
-        resolver: NovitaResolver | None = None,
+        dns: Dns | None = None,
     ) -> None:
         self._host = _checked_root(base_url)
         self._api_key = _checked_key(api_key)
         self._clock = clock
         self._max_bytes = max_bytes
         self._learnt: tuple[Secret, ...] = ()
-        self._resolver = resolver or NovitaResolver(clock)
+        self._dns = dns or Dns(clock, keeps_answers=True)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def get(
@@ -223,7 +251,7 @@ class Exchange:
     async def close(self) -> None:
         for session in self._sessions.values():
             await session.close()
-        await self._resolver.close()
+        await self._dns.close()
 
     async def _send(
         self,
@@ -251,7 +279,7 @@ class Exchange:
             ):
                 raise
             if isinstance(error, aiohttp.ClientConnectorError | TimeoutError) and not progress.written:
-                self._resolver.doubt()
+                self._dns.distrust_answers()
             why, timed_out = _describe(error), isinstance(error, TimeoutError)
         # Raised outside the except block, so that no context keeps aiohttp's errors: some carry our headers.
         if not progress.written:
@@ -292,7 +320,10 @@ class Exchange:
     def _open_session(self, fresh: bool) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, force_close=fresh, resolver=self._resolver, use_dns_cache=False
+                limit=CONNECTIONS,
+                force_close=fresh,
+                resolver=_AiohttpResolver(self._dns),
+                use_dns_cache=False,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # One deadline of ours, around each call, covers everything.

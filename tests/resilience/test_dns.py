@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from gpuherd.adapters.egress.dns import LOOKUPS_MAX, LOOKUPS_PER_ZONE, SystemResolver
+from gpuherd.resilience.dns import LOOKUPS_MAX, LOOKUPS_PER_ZONE, Dns
+from tests.support.fake_clock import FakeClock
 
 
 class NameServer:
@@ -25,8 +26,8 @@ class NameServer:
         return self._names[host]
 
 
-async def waiting_for(resolver: SystemResolver, *names: str) -> list[asyncio.Task[list[str]]]:
-    tasks = [asyncio.create_task(resolver.resolve(name, 80)) for name in names]
+async def waiting_for(resolver: Dns, *names: str) -> list[asyncio.Task[list[str]]]:
+    tasks = [asyncio.create_task(resolver.resolve(name)) for name in names]
     for _ in range(5):
         await asyncio.sleep(0)
     return tasks
@@ -39,7 +40,7 @@ async def leave(*tasks: asyncio.Task[list[str]]) -> None:
 
 
 async def test_each_address_comes_once() -> None:
-    answers = await SystemResolver().resolve("localhost", 80)
+    answers = await Dns(FakeClock()).resolve("localhost")
     assert "127.0.0.1" in answers or "::1" in answers
     assert len(answers) == len(set(answers))
 
@@ -47,31 +48,31 @@ async def test_each_address_comes_once() -> None:
 @pytest.mark.parametrize("name", ["a" * 64 + ".example.com", "a..b"])
 async def test_a_name_that_cannot_be_looked_up_is_an_os_error(name: str) -> None:
     with pytest.raises(OSError):
-        await SystemResolver().resolve(name, 80)
+        await Dns(FakeClock()).resolve(name)
 
 
 async def test_a_lookup_that_takes_too_long_is_an_os_error() -> None:
     with pytest.raises(OSError, match="does not answer"):
-        await SystemResolver(NameServer(), timeout_s=0.01).resolve("hook.dead", 80)
+        await Dns(FakeClock(), NameServer(), timeout_s=0.01).resolve("hook.dead")
 
 
 async def test_who_asks_for_the_same_name_meanwhile_waits_for_the_same_lookup() -> None:
     dns = NameServer()
-    tasks = await waiting_for(SystemResolver(dns), "hook.dead", "hook.dead")
+    tasks = await waiting_for(Dns(FakeClock(), dns), "hook.dead", "hook.dead")
     assert dns.asked == ["hook.dead"]
     await leave(*tasks)
 
 
 async def test_each_later_request_looks_up_anew() -> None:
     dns = NameServer(a_test=["192.0.2.1"])
-    resolver = SystemResolver(dns)
-    assert [await resolver.resolve("a.test", 80) for _ in range(2)] == [["192.0.2.1"]] * 2
+    resolver = Dns(FakeClock(), dns)
+    assert [await resolver.resolve("a.test") for _ in range(2)] == [["192.0.2.1"]] * 2
     assert dns.asked == ["a.test"] * 2
 
 
 async def test_lookups_that_nobody_waits_for_keep_their_threads_and_no_more_are_begun() -> None:
     dns = NameServer()
-    resolver = SystemResolver(dns)
+    resolver = Dns(FakeClock(), dns)
     abandoned = await waiting_for(resolver, *(f"hook.dead{n}" for n in range(LOOKUPS_MAX)))
     await leave(*abandoned)
     late = await waiting_for(resolver, "hook.late")
@@ -83,7 +84,7 @@ async def test_lookups_that_nobody_waits_for_keep_their_threads_and_no_more_are_
 
 async def test_who_gives_up_in_the_queue_for_a_thread_leaves_it() -> None:
     dns = NameServer()
-    resolver = SystemResolver(dns)
+    resolver = Dns(FakeClock(), dns)
     running = await waiting_for(resolver, *(f"hook.dead{n}" for n in range(LOOKUPS_MAX)))
     await leave(*await waiting_for(resolver, "hook.late"))
     dns.answers.set()
@@ -93,12 +94,12 @@ async def test_who_gives_up_in_the_queue_for_a_thread_leaves_it() -> None:
 
 async def test_nobody_is_cancelled_with_one_who_gave_up_in_the_queue() -> None:
     dns = NameServer()
-    resolver = SystemResolver(dns)
+    resolver = Dns(FakeClock(), dns)
     running = await waiting_for(resolver, *(f"hook.dead{n}" for n in range(LOOKUPS_MAX)))
     first, second = await waiting_for(resolver, "hook.late", "hook.other")
     first.cancel()
     await asyncio.sleep(0)
-    third = asyncio.create_task(resolver.resolve("hook.late", 80))
+    third = asyncio.create_task(resolver.resolve("hook.late"))
     dns.answers.set()
     *_, failure = await asyncio.gather(*running, second, third, return_exceptions=True)
     assert isinstance(failure, OSError)
@@ -107,8 +108,8 @@ async def test_nobody_is_cancelled_with_one_who_gave_up_in_the_queue() -> None:
 @pytest.mark.proves("F59")
 async def test_many_names_of_one_dead_zone_leave_threads_for_others() -> None:
     dns = NameServer(hook_alive=["192.0.2.1"])
-    resolver = SystemResolver(dns)
+    resolver = Dns(FakeClock(), dns)
     dead = await waiting_for(resolver, *(f"hook{n}.example.dead" for n in range(2 * LOOKUPS_MAX)))
     assert len(dns.asked) == LOOKUPS_PER_ZONE
-    assert await resolver.resolve("hook.alive", 80) == ["192.0.2.1"]
+    assert await resolver.resolve("hook.alive") == ["192.0.2.1"]
     await leave(*dead)

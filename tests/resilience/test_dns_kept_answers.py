@@ -7,14 +7,8 @@ import asyncio
 import pytest
 
 from gpuherd.adapters.novita.novita_call import Exchange, NotSent
-from gpuherd.adapters.novita.novita_dns import (
-    FRESH_S,
-    HUNG_MAX,
-    HUNG_S,
-    RETRY_S,
-    NovitaResolver,
-)
 from gpuherd.domain.secret import Secret
+from gpuherd.resilience.dns import FRESH_S, HUNG_S, LOOKUPS_PER_ZONE, RETRY_S, Dns, Lookup
 from tests.adapters.novita.raw_server import raw_server, saying
 from tests.support.fake_clock import FakeClock
 
@@ -45,13 +39,17 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def ask(resolver: NovitaResolver) -> list[str]:
-    return [it["host"] for it in await resolver.resolve(HOST, 443)]
+async def ask(resolver: Dns) -> list[str]:
+    return await resolver.resolve(HOST)
+
+
+def keeping(clock: FakeClock, lookup: Lookup, **options: float) -> Dns:
+    return Dns(clock, lookup, keeps_answers=True, **options)
 
 
 async def test_an_answer_is_good_for_a_minute(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"], ["192.0.2.2", "2001:db8::2"])
-    resolver = NovitaResolver(clock, dns)
+    resolver = keeping(clock, dns)
     await ask(resolver)
     await clock.advance(FRESH_S - 1)
     assert await ask(resolver) == ["192.0.2.1"]
@@ -62,7 +60,7 @@ async def test_an_answer_is_good_for_a_minute(clock: FakeClock) -> None:
 
 async def test_an_answer_from_before_the_host_slept_is_looked_up_anew(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"], ["192.0.2.2"])
-    resolver = NovitaResolver(clock, dns)
+    resolver = keeping(clock, dns)
     await ask(resolver)
     clock.suspend(FRESH_S)
     assert await ask(resolver) == ["192.0.2.2"]
@@ -72,7 +70,7 @@ async def test_a_lookup_that_fails_leaves_the_last_good_addresses_and_is_repeate
     clock: FakeClock,
 ) -> None:
     dns = NameServer(["192.0.2.1"], OSError(), ["192.0.2.2"])
-    resolver = NovitaResolver(clock, dns)
+    resolver = keeping(clock, dns)
     await ask(resolver)
     await clock.advance(FRESH_S)
     assert await ask(resolver) == ["192.0.2.1"]
@@ -83,7 +81,7 @@ async def test_a_lookup_that_fails_leaves_the_last_good_addresses_and_is_repeate
 
 
 async def test_they_are_served_for_days_if_need_be(clock: FakeClock) -> None:
-    resolver = NovitaResolver(clock, NameServer(["192.0.2.1"], OSError()))
+    resolver = keeping(clock, NameServer(["192.0.2.1"], OSError()))
     await ask(resolver)
     await clock.advance(7 * 86_400)
     assert await ask(resolver) == ["192.0.2.1"]
@@ -92,7 +90,7 @@ async def test_they_are_served_for_days_if_need_be(clock: FakeClock) -> None:
 @pytest.mark.proves("F59")
 async def test_a_lookup_that_is_late_is_not_waited_for(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"], None)
-    resolver = NovitaResolver(clock, dns, patience_s=0.01)
+    resolver = keeping(clock, dns, patience_s=0.01)
     await ask(resolver)
     await clock.advance(FRESH_S)
     assert await ask(resolver) == ["192.0.2.1"]
@@ -104,23 +102,23 @@ async def test_a_lookup_that_is_late_is_not_waited_for(clock: FakeClock) -> None
 
 async def test_one_that_hangs_for_ever_is_left_behind_but_only_a_few(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"], None)
-    resolver = NovitaResolver(clock, dns, patience_s=0.01)
+    resolver = keeping(clock, dns, patience_s=0.01)
     await ask(resolver)
     await clock.advance(FRESH_S)
-    for _ in range(3 * HUNG_MAX):
+    for _ in range(3 * LOOKUPS_PER_ZONE):
         assert await ask(resolver) == ["192.0.2.1"]
         await clock.advance(HUNG_S)
-    assert dns.lookups == 2 + HUNG_MAX
+    assert dns.lookups == 1 + LOOKUPS_PER_ZONE
 
 
 async def test_without_any_answer_yet_the_error_is_told(clock: FakeClock) -> None:
     with pytest.raises(OSError, match="no such name"):
-        await ask(NovitaResolver(clock, NameServer(OSError("no such name"))))
+        await ask(keeping(clock, NameServer(OSError("no such name"))))
 
 
 async def test_many_connections_at_once_look_up_once(clock: FakeClock) -> None:
     dns = NameServer(["192.0.2.1"])
-    resolver = NovitaResolver(clock, dns)
+    resolver = keeping(clock, dns)
     await asyncio.gather(*(ask(resolver) for _ in range(10)))
     assert dns.lookups == 1
 
@@ -132,9 +130,9 @@ async def test_an_address_at_which_nobody_answers_is_looked_up_again_before_its_
         port = server.base_url.rpartition(":")[2]
         # Nobody listens at the first one.
         dns = NameServer(["127.0.0.2"], ["127.0.0.1"])
-        resolver = NovitaResolver(clock, dns)
+        resolver = keeping(clock, dns)
         novita = Exchange(
-            f"http://{HOST}:{port}", Secret("sk_test"), clock=clock, max_bytes=100, resolver=resolver
+            f"http://{HOST}:{port}", Secret("sk_test"), clock=clock, max_bytes=100, dns=resolver
         )
         with pytest.raises(NotSent, match="no connection"):
             await novita.post("/x", {}, 10)
@@ -146,8 +144,8 @@ async def test_an_address_at_which_nobody_answers_is_looked_up_again_before_its_
 async def test_a_dead_address_before_a_living_one_does_not_stop_a_call(clock: FakeClock) -> None:
     async with raw_server(saying(OK)) as server:
         port = server.base_url.rpartition(":")[2]
-        resolver = NovitaResolver(clock, NameServer(["127.0.0.2", "127.0.0.1"]))
+        resolver = keeping(clock, NameServer(["127.0.0.2", "127.0.0.1"]))
         root = f"http://{HOST}:{port}"
-        novita = Exchange(root, Secret("sk_test"), clock=clock, max_bytes=100, resolver=resolver)
+        novita = Exchange(root, Secret("sk_test"), clock=clock, max_bytes=100, dns=resolver)
         assert (await novita.post("/x", {}, 10)).status == 200
         await novita.close()
