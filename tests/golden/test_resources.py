@@ -381,11 +381,10 @@ async def test_health(api: RecordedApi, plane: Plane, herd: Herd) -> None:
     await herd.run_for(2 * MINUTE)
     await api("health while the cloud refuses our key", "GET", "/health", caller=NOBODY)
     away = Failing(StoreUnavailable("the database does not answer"))
-    stores = replace(plane.services.stores, observations=away)
+    stores = replace(plane.services.stores, observations=away, flags=away)
     not_asked = Cache[str, ServiceHealth | None](herd.clock, ANSWER_TTL_S, 1, "health")
     services = replace(plane.services, stores=stores, health_cache=not_asked)
-    creates = replace(plane.creates, flags=away)
-    async with api.of(replace(plane, services=services, creates=creates)) as without_database:
+    async with api.of(replace(plane, services=services)) as without_database:
         await without_database("not ready", "GET", "/readyz", caller=NOBODY)
         await without_database("unhealthy", "GET", "/health", caller=NOBODY)
         await without_database("what needs the database", "GET", "/api/creates")

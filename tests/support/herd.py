@@ -81,7 +81,9 @@ from gpuherd.usecases.cloud.collect_orphans import (
     prune_orphans,
     resume_collector,
 )
+from gpuherd.usecases.cloud.guard_creates import creates_blocked, resume_creates
 from gpuherd.usecases.cloud.handle_orphan import adopt_orphan, delete_orphan, stop_orphan
+from gpuherd.usecases.cloud.observe_cloud import sync_cloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.manage_webhooks import (
@@ -432,7 +434,10 @@ class Herd:
             partial(add_budget, plane.services),
             partial(change_budget, plane.services),
         )
-        self.resume_creates, self.creates_blocked = plane.creates.resume, plane.creates.blocked
+        self.resume_creates, self.creates_blocked = (
+            partial(resume_creates, services),
+            partial(creates_blocked, services),
+        )
         self.confirm_vanished, self.confirm_account = plane.vanishing.confirm, plane.account.confirm
         services = plane.services
         self.put_secret, self.get_secret = (
@@ -472,7 +477,7 @@ class Herd:
         plane, services, observer = parts.plane, parts.services, parts.services.observer
         self.look, self.observe, self.sync = observer.look, observer.tick, observer.sync
         self.is_stale, self.has_listed = observer.is_stale, observer.has_listed
-        self.recent_listing, self.sync_cloud = observer.recent_listing, plane.sync_cloud
+        self.recent_listing, self.sync_cloud = observer.recent_listing, partial(sync_cloud, services)
         self.collect = partial(collect_orphans, services)
         self.resume_collector, self.forget_orphans = (
             partial(resume_collector, services),

@@ -24,8 +24,7 @@ from gpuherd.usecases.access.manage_keys import ApiKeyCache
 from gpuherd.usecases.access.manage_secrets import Environments
 from gpuherd.usecases.access.sign_in import Sessions
 from gpuherd.usecases.cloud.collect_orphans import CollectorMemory
-from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
-from gpuherd.usecases.cloud.observe_cloud import SyncCloud
+from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
 from gpuherd.usecases.cloud.prewarm_images import PREWARMS_TTL_S
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.cloud.run_capacity_line import CapacityLine, WatchCapacity
@@ -192,11 +191,9 @@ def _traced(outside: Outside) -> Outside:
 
 
 def _plane(outside: Outside, services: Services) -> Plane:
-    stores, clock, catalogue = services.stores, services.clock, services.browsed_catalogue
+    clock, catalogue = services.clock, services.browsed_catalogue
     return Plane(
         services=services,
-        sync_cloud=SyncCloud(services.observer, services.comprehensive_cache.forget),
-        creates=ManageCreates(stores.flags, clock),
         account=services.account,
         vanishing=services.vanishing,
         catalogue=catalogue,

@@ -15,7 +15,7 @@ from gpuherd.usecases.cloud.guard_creates import (
     InstallationAlarm,
     VanishingBrake,
 )
-from gpuherd.usecases.cloud.observe_cloud import JudgeList, ObserveCloud
+from gpuherd.usecases.cloud.observe_cloud import ObserveCloud
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.money.judge_budgets import read_budget_ratios
 from gpuherd.usecases.money.meter_costs import KnownPrices, MeterMemory
@@ -43,7 +43,6 @@ def build_observer(
         settling=rules.settling,
         poll_interval=rules.poll_interval,
         account=account,
-        judge_list=JudgeList(cloud, stores.observations, rules.settling),
         vanishing=vanishing,
         metering=MeterMemory(
             observations=stores.observations,

@@ -18,8 +18,7 @@ from gpuherd.domain.egress_policy import EgressPolicy
 from gpuherd.ports.clock_port import Clock, Ids
 from gpuherd.ports.replica_port import Replica
 from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
-from gpuherd.usecases.cloud.guard_creates import AccountGuard, ManageCreates, VanishingBrake
-from gpuherd.usecases.cloud.observe_cloud import SyncCloud
+from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.service_view import compact
@@ -39,8 +38,6 @@ class Plane:
     """What the outside may use of the inside."""
 
     services: Services
-    sync_cloud: SyncCloud
-    creates: ManageCreates
     account: AccountGuard
     vanishing: VanishingBrake
     catalogue: CatalogueCache

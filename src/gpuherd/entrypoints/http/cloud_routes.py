@@ -24,6 +24,7 @@ from gpuherd.entrypoints.http.openapi_document import takes
 from gpuherd.entrypoints.http_auth import acting_caller, append_audit_record, caller_of
 from gpuherd.entrypoints.list_queries import Query, choice, described
 from gpuherd.entrypoints.use_case_access import Plane, json_reply, plane_of
+from gpuherd.usecases.cloud import guard_creates
 from gpuherd.usecases.cloud.collect_orphans import resume_collector
 from gpuherd.usecases.cloud.handle_orphan import (
     adopt_orphan,
@@ -33,6 +34,7 @@ from gpuherd.usecases.cloud.handle_orphan import (
     list_orphans,
     stop_orphan,
 )
+from gpuherd.usecases.cloud.observe_cloud import sync_cloud
 from gpuherd.usecases.service.prune_records import clear_caches, clear_expired, read_cache_stats
 from gpuherd.usecases.views.instance_view import describe
 from gpuherd.usecases.views.service_view import describe_ledger, describe_orphan, describe_released
@@ -143,13 +145,13 @@ creates_router = APIRouter(prefix="/api/creates", tags=["creates"])
 @creates_router.get("")
 async def show_creates(request: Request) -> Response:
     """Return True if creates are blocked, and why."""
-    return json_reply(Creates(blocked=await plane_of(request).creates.blocked()))
+    return json_reply(Creates(blocked=await guard_creates.creates_blocked(plane_of(request).services)))
 
 
 @creates_router.post("/resume")
 async def resume_creates(request: Request) -> Response:
     """Allow creates again, after the reason of the block was looked at."""
-    await plane_of(request).creates.resume(acting_caller(request))
+    await guard_creates.resume_creates(plane_of(request).services, acting_caller(request))
     return json_reply(Creates(blocked=None))
 
 
@@ -160,7 +162,7 @@ sync_router = APIRouter(prefix="/api/sync", tags=["instances"])
 async def sync(request: Request) -> Response:
     """Observe the cloud now, and update what is stored."""
     await append_audit_record(request, "cloud.sync", "cloud")
-    look = await plane_of(request).sync_cloud()
+    look = await sync_cloud(plane_of(request).services)
     return json_reply(
         Sync(
             listed=look.record.machines,

@@ -40,6 +40,7 @@ from gpuherd.entrypoints.web.page_rendering import (
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.event_port import EventFilter
 from gpuherd.resilience.ttl_cache import Cache
+from gpuherd.usecases.cloud import guard_creates
 from gpuherd.usecases.cloud.collect_orphans import resume_collector
 from gpuherd.usecases.cloud.handle_orphan import (
     adopt_orphan,
@@ -491,7 +492,7 @@ CLOUD_ROUTES: Routes = {
 
 async def resume_creates(request: Request) -> Response:
     """Allow creates again."""
-    await plane_of(request).creates.resume(acting_caller(request))
+    await guard_creates.resume_creates(plane_of(request).services, acting_caller(request))
     return done("/", "resume")
 
 

@@ -20,6 +20,7 @@ from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.observation_port import Observations
 from gpuherd.ports.replica_port import Flags
 from gpuherd.usecases.service.leader_election import StoreHistory
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 
@@ -246,23 +247,21 @@ class InstallationAlarm:
 CREATES_BLOCKED = "creates_blocked"
 
 
-@dataclass(frozen=True)
-class ManageCreates:
-    """A lost tag or a second user of our installation id blocks all creates, until somebody has looked."""
+async def creates_blocked(services: Services) -> str | None:
+    """Return why no machine may be rented, None if creates are allowed.
 
-    flags: Flags
-    clock: Clock
+    A lost tag or a second user of our installation id blocks all creates until a person has looked.
+    """
+    return await services.stores.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)
 
-    async def blocked(self) -> str | None:
-        """Return why creates are blocked, None if they are not."""
-        return await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)
 
-    async def resume(self, caller: Caller) -> None:
-        """Allow creates again, and the collector if the same alarm has stopped it."""
-        now, blocked = self.clock.now(), await self.blocked()
-        if await self.flags.get(INSTALLATION_SHARED) is not None:
-            # First, or the machine that raised the alarm would raise it again.
-            await self.flags.put(SHARING_CLEARED_AT, now.isoformat())
-            await self.flags.put(INSTALLATION_SHARED, None)
-        audit_record = caller.audit_record("creates.resume", "creates", now, blocked or "")
-        await self.flags.put(CREATES_BLOCKED, None, audit_record)
+async def resume_creates(services: Services, caller: Caller) -> None:
+    """Allow creates again, and the collector if the same alarm has stopped it."""
+    flags = services.stores.flags
+    now, blocked = services.clock.now(), await creates_blocked(services)
+    if await flags.get(INSTALLATION_SHARED) is not None:
+        # First, or the machine that raised the alarm would raise it again.
+        await flags.put(SHARING_CLEARED_AT, now.isoformat())
+        await flags.put(INSTALLATION_SHARED, None)
+    audit_record = caller.audit_record("creates.resume", "creates", now, blocked or "")
+    await flags.put(CREATES_BLOCKED, None, audit_record)

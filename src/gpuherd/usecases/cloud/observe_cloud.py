@@ -37,6 +37,7 @@ from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
 from gpuherd.usecases.money.meter_costs import MeterMemory
 from gpuherd.usecases.service.leader_election import AlwaysLeader, Leadership, StoreHistory
 from gpuherd.usecases.service.make_jobs import JobFactory
+from gpuherd.usecases.services import Services
 
 log = structlog.get_logger()
 FORGET_AFTER = timedelta(days=1)
@@ -61,6 +62,10 @@ SYNC_TRIES_MAX = 3
 FAILED_LISTS_STALE = 2
 
 
+# So many machines vouch for a list.
+WITNESSES_MAX = 20
+# So many of them are asked for one by one when a list shows none.
+WITNESS_CHECKS_MAX = 3
 CLOUD_ERROR_FLAG = "cloud_trouble"
 
 
@@ -79,9 +84,9 @@ class ListResult:
 
 @dataclass(kw_only=True)
 class ObserveCloud:
-    """The one who looks. There must be only one at a time: it compares with what it saw before.
+    """Lists the account. One process at a time does this, because each list is compared with the last.
 
-    Where there are several replicas, the leader lists, and the others follow its lists.
+    Of several replicas the leader lists, and the others follow its lists.
     """
 
     cloud: Cloud
@@ -93,7 +98,6 @@ class ObserveCloud:
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
     account: AccountGuard
-    judge_list: JudgeList
     vanishing: VanishingBrake
     metering: MeterMemory
     breaker_state: Callable[[], str] = lambda: "CLOSED"
@@ -182,7 +186,7 @@ class ObserveCloud:
         return Listing(machines, latest.complete, latest.started_at, latest.finished_at), age_s
 
     async def tick(self) -> bool:
-        """List if it is our duty and time to; tell whether a list was made."""
+        """List if this process leads and a list is due. Return True if a list was made."""
         await self.account.renew_report()
         # guard: only the one on duty looks
         if not self.leadership.is_leader():
@@ -209,7 +213,7 @@ class ObserveCloud:
             await self.account.examine(await self.cloud.list_machines())
 
     async def look(self) -> bool:
-        """Make one list and act on it; tell whether it worked."""
+        """Make one list and act on it. Return True if the cloud answered and the list was recorded."""
         try:
             async with self._list_lock:
                 await self._look()
@@ -287,7 +291,7 @@ class ObserveCloud:
         return look
 
     async def _publish_error(self, error_code: str) -> None:
-        """Say what is wrong with the cloud, if anything is, to the other replicas too."""
+        """Publish to all replicas what is wrong with the cloud, if anything is."""
         self.error_code = error_code
         failing = self._failed_lists >= FAILED_LISTS_STALE
         report = error_code, failing
@@ -297,7 +301,7 @@ class ObserveCloud:
             self._published = report
 
     async def _follow_leader(self) -> None:
-        """Learn from whoever looks for all of us."""
+        """Learn from the leader's lists."""
         await self._read_last_list()
         if self.flags is not None:
             self.error_code = await self.flags.get(CLOUD_ERROR_FLAG) or ""
@@ -335,7 +339,7 @@ class ObserveCloud:
             started_at=listing.started_at,
             finished_at=listing.finished_at,
             complete=listing.complete,
-            witness=await self.judge_list(listing) if is_ours else Witness.MISSING,
+            witness=await self._judge_list(listing) if is_ours else Witness.MISSING,
             machines=len(listing.machines),
             reading=read,
         )
@@ -373,6 +377,32 @@ class ObserveCloud:
         if not record.believable:
             log.warning("observer.list_not_credible", complete=record.complete, witness=record.witness.value)
         return ListResult(listing, record, len(changed))
+
+    async def _judge_list(self, listing: Listing) -> Witness:
+        """Return what a list is worth, by machines that were there for long: an honest list shows them.
+
+        If a list contradicts these witnesses, gpuherd asks the cloud for each of them.
+        """
+        # Read after the list was made: a witness that we learn of later cannot be held against it.
+        witnesses = await self.observations.witnesses(
+            listing.started_at - self.settling.witness_age, WITNESSES_MAX
+        )
+        worth = judge_witness(witnesses, (machine.cloud_id for machine in listing.machines))
+        if worth is Witness.MISSING and all(
+            [await self._is_gone(cloud_id) for cloud_id in list(witnesses)[:WITNESS_CHECKS_MAX]]
+        ):
+            # They really are gone, so the list may be honest; but no machine vouches for it any more.
+            return Witness.NONE
+        return worth
+
+    async def _is_gone(self, cloud_id: str) -> bool:
+        try:
+            await self.cloud.get_machine(cloud_id)
+        except MachineGone:
+            return True
+        except CloudError:
+            return False
+        return False
 
     async def _load_known(self) -> dict[str, ObservedMachine]:
         fencing_token = self.leadership.fencing_token
@@ -415,62 +445,15 @@ class ObserveCloud:
         ]
 
 
-WITNESSES_MAX = 20
-
-
-# So many of them are asked for one by one when a list shows none.
-WITNESS_CHECKS_MAX = 3
-
-
-@dataclass(frozen=True)
-class JudgeList:
-    """Holds a list against machines that were there for long: witnesses, which an honest list shows."""
-
-    cloud: Cloud
-    observations: Observations
-    settling: SettlingPolicy
-
-    async def __call__(self, listing: Listing) -> Witness:
-        """Tell what a list is worth; one that contradicts our witnesses is checked by asking for those."""
-        # Read after the list was made: a witness that we learn of later cannot be held against it.
-        witnesses = await self.observations.witnesses(
-            listing.started_at - self.settling.witness_age, WITNESSES_MAX
-        )
-        worth = judge_witness(witnesses, (machine.cloud_id for machine in listing.machines))
-        if worth is Witness.MISSING and all(
-            [await self._is_gone(it) for it in list(witnesses)[:WITNESS_CHECKS_MAX]]
-        ):
-            # They really are gone, so the list may be honest; but nobody vouches for it any more.
-            return Witness.NONE
-        return worth
-
-    async def _is_gone(self, cloud_id: str) -> bool:
-        try:
-            await self.cloud.get_machine(cloud_id)
-        except MachineGone:
-            return True
-        except CloudError:
-            return False
-        return False
-
-
-@dataclass(frozen=True)
-class SyncCloud:
-    """One look of the observer, out of turn."""
-
-    observer: ObserveCloud
-    # Throws away what was remembered of earlier lists.
-    forget: Callable[[], None]
-
-    async def __call__(self) -> ListResult:
-        """Return what was seen; `CloudUnavailable` if the cloud cannot be asked, for whatever reason."""
-        try:
-            look = await self.observer.sync()
-        except CloudUnavailable:
-            raise
-        except LeadershipLost as error:
-            raise CloudUnavailable(f"{error.message}; ask again", retry_after_s=1.0) from error
-        except CloudError as error:
-            raise CloudUnavailable(error.message, code=error.code) from error
-        self.forget()
-        return look
+async def sync_cloud(services: Services) -> ListResult:
+    """List now, out of turn. `CloudUnavailable` if the cloud cannot be asked, for whatever reason."""
+    try:
+        made = await services.observer.sync()
+    except CloudUnavailable:
+        raise
+    except LeadershipLost as error:
+        raise CloudUnavailable(f"{error.message}; ask again", retry_after_s=1.0) from error
+    except CloudError as error:
+        raise CloudUnavailable(error.message, code=error.code) from error
+    services.comprehensive_cache.forget()
+    return made

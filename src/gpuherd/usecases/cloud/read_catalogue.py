@@ -34,7 +34,7 @@ from gpuherd.domain.errors import (
     KeyRefused,
     NotFound,
 )
-from gpuherd.domain.instance.launch_spec import NO_INPUTS, LaunchSpec
+from gpuherd.domain.instance.launch_spec import LaunchSpec
 from gpuherd.domain.instance.offer_ranking import other_modes, require_offers, sold_otherwise
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.cloud_port import Cloud
@@ -76,7 +76,6 @@ class CatalogueCache:
         )
         # Kept apart, so that no number of wrong ids displaces a template that is used.
         self._missing: Cache[str, tuple[str, str]] = Cache(clock, MISSES_TTL_S, 1000, "template_misses")
-        self._usable_template: Template | None = None
         # With what is wrong with a credential, if anything is.
         self._registry_auths: Cache[str, tuple[str, str] | bool] = Cache(
             clock, MISSES_TTL_S, 100, "registry_auths"
@@ -180,13 +179,7 @@ class CatalogueCache:
         )
         if not regions or not offers or template is None:
             return None
-        given = wish.inputs
-        if given is not NO_INPUTS or template is not self._usable_template:
-            spec = run_spec(template, given)
-            # A burst is of one template, and it is the same for each of them.
-            self._usable_template = template if given is NO_INPUTS else None
-            return regions, offers, spec
-        return regions, offers, template
+        return regions, offers, run_spec(template, wish.inputs)
 
     def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:
         if len(modes) == 1:
