@@ -17,7 +17,7 @@ from gpuherd.settings import FILE_NAME, Settings, SettingSource, load_settings, 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, fit for everybody's eyes: where it is a secret, the value is blotted out already."""
+    """One setting, safe to show: the value of a secret is already hidden."""
 
     name: str
     value: str | None
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Configuration:
-    """All of them, and the file that may hold some."""
+    """All settings, and the file that may hold some."""
 
     file: Path
     file_exists: bool

@@ -1,4 +1,4 @@
-"""`gpuherd db copy`: an installation moves from a SQLite file to PostgreSQL, whole or not at all."""
+"""`gpuherd db copy`: moves an installation from a SQLite file to PostgreSQL, completely or not at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MICRO_USD = Decimal(1_000_000)
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """One table, after both sides were read through and found to be the same."""
+    """One table, after both sides were read and found equal."""
 
     name: str
     rows: int
@@ -49,7 +49,7 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class DatabaseCopied:
-    """Everything is in the target, and was compared."""
+    """The result: everything is in the target, and was compared."""
 
     source: Path
     target: str
@@ -68,7 +68,7 @@ class DatabaseCopied:
 def copy_database(
     settings: Settings, source: str | None, target: str | None, clock: Clock, progress: Progress
 ) -> DatabaseCopied:
-    """Copy everything in one transaction; a copy that is not like its original is not kept."""
+    """Copy everything in one transaction. A copy that differs from its original is discarded."""
     path = _source(settings, source)
     target_settings = _target(settings, target)
     with exclusive_access(path):
@@ -93,7 +93,7 @@ def _copy(path: Path, target_settings: Settings, clock: Clock, progress: Progres
         if filled_tables := tables_with_rows(target):
             raise _not_empty(target_settings, filled_tables[0])
         rows = copy_rows(source, target, clock.now(), progress)
-        # Before the copy counts: there must be no moment in which both could be served.
+        # Mark the source before the commit: at no moment may both databases be served.
         mark_copied(
             path, f"{redact_password(target_settings.database_url)} on {clock.now():%Y-%m-%d %H:%M} UTC"
         )
@@ -106,7 +106,7 @@ def _copy(path: Path, target_settings: Settings, clock: Clock, progress: Progres
 
 
 def _source(settings: Settings, given: str | None) -> Path:
-    """Return the file that is meant: a URL, a data directory, or that of the settings."""
+    """Return the source file: from a URL, a data directory, or the settings."""
     if given is None:
         path = settings.data_dir / DATABASE_FILE
     elif "://" in given:
@@ -145,7 +145,7 @@ def _settings_for(url: str, option: str) -> Settings:
     try:
         return Settings.model_validate({"GPUHERD_DATABASE_URL": url})
     except ValidationError:
-        # Not their message: it would quote the URL, password and all.
+        # Not the original message: it would quote the URL with its password.
         raise _unsupported_direction(f"{option} must be sqlite:///… or postgresql://…") from None
 
 
@@ -171,7 +171,7 @@ def _refuse_other_schema(path: Path) -> None:
 
 
 def _refuse_copied(path: Path) -> None:
-    """It has moved on since, and a second copy would be a second installation with the same id."""
+    """Reject a source that was copied before: a second copy would share its installation id."""
     if (where := mark_of_file(path)) is not None:
         raise CommandError(
             ExitCode.CONFLICT,
@@ -182,8 +182,8 @@ def _refuse_copied(path: Path) -> None:
 
 
 def _refuse_filled_target(target_settings: Settings) -> None:
-    """Before the schema is made, so that a target which is refused stays as it was."""
-    # Also says in time that it cannot be reached.
+    """Reject a target that is not empty, before the schema is made, so that it stays unchanged."""
+    # This also reports early that the target cannot be reached.
     schema = schema_of(target_settings)
     if schema is not None and schema > newest_schema():
         raise unusable_error(f"the target was written by a newer gpuherd (schema {schema})")

@@ -62,7 +62,7 @@ def restore(output: Output, file: Path, force: bool) -> None:
 )
 def migrate(output: Output, check: bool) -> None:
     """Bring the database to this version and exit. `gpuherd serve` does the same at its start."""
-    # What is worth a line in a server's log is in the answer here.
+    # The answer below contains all that a server would log.
     configure_logs("error", ())
     done = migrate_database(usable_settings(), SystemClock(), check=check)
     if not output.silent:
@@ -111,7 +111,7 @@ db = click.Group("db", commands=[copy, rebind], help="Move the database.", no_ar
 
 @dataclass
 class CopyProgress:
-    """Says on a terminal how far the copy is, about once a second; a quick copy says nothing."""
+    """Shows the progress of the copy on a terminal, about once a second. A quick copy shows nothing."""
 
     output: Output
     _printed_at: float = field(init=False)
@@ -218,7 +218,7 @@ def _print_copied(output: Output, done: DatabaseCopied) -> None:
 
 
 def _next_steps(done: DatabaseCopied) -> list[str]:
-    # With its log, which may hold a part of it.
+    # With its write-ahead log, which may hold a part of the data.
     old, away = shlex.quote(str(done.source)), shlex.quote(str(done.source.parent / "moved"))
     return [
         f"put the old database away, it must never be served again: mkdir {away} && mv {old}* {away}",

@@ -59,7 +59,7 @@ def exclusive_access(path: Path | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class BackupMade:
-    """A copy that was read through and found whole."""
+    """A backup that was read completely and found intact."""
 
     file: Path
     size_bytes: int
@@ -69,7 +69,7 @@ class BackupMade:
 
 @dataclass(frozen=True)
 class Restored:
-    """The copy is the database now; the one before it, if any, is kept."""
+    """The result: the copy is the database now, and the earlier one, if any, is kept."""
 
     database: Path
     file: Path
@@ -79,7 +79,7 @@ class Restored:
 
 
 def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
-    """Copy the database as it is at this moment, whether a server is using it or not."""
+    """Copy the database as it is at this moment, also while a server uses it."""
     source = _sqlite_path(settings, "pg_dump --format=custom --file={file} {url}", target)
     if not source.exists():
         raise CommandError(
@@ -97,7 +97,7 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
         with sqlite_file.checked_copy(source, target) as copy:
             sqlite_file.publish(copy.path, target, overwrite=force)
     except FileExistsError:
-        # Somebody was faster.
+        # Another process made it first.
         raise _file_exists(target) from None
     except DatabaseUnusable as error:
         raise _unusable(error) from error
@@ -107,8 +107,8 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
 
 
 def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bool) -> Restored:
-    """Put a copy in the place of the database, which is kept under another name."""
-    # The file itself takes the copy's place, not a link to it.
+    """Put a copy in the place of the database. The old database is kept under another name."""
+    # The file itself is replaced, not a link to it.
     database = _sqlite_path(
         settings, "pg_restore --clean --if-exists --dbname={url} {file}", source
     ).resolve()
@@ -138,13 +138,13 @@ def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Res
 
 
 def _free_name(path: Path) -> Path:
-    """Return the name, or with a number behind it if another restore of the same second has taken it."""
+    """Return the name, or the name with a number if another restore of the same second has taken it."""
     names = (path.with_name(f"{path.name}-{n}") if n > 1 else path for n in count(1))
     return next(it for it in names if not any(part.exists() for part in (it, *sqlite_file.wal_files(it))))
 
 
 def _refuse_newer(copy: sqlite_file.CheckedCopy) -> None:
-    # Takes a while to load, and a backup has no need of it.
+    # Slow to load, and a backup does not need it.
     from gpuherd.adapters.sql.schema_migration import newest_schema  # noqa: PLC0415
 
     if copy.schema > newest_schema():
@@ -155,8 +155,8 @@ def _refuse_newer(copy: sqlite_file.CheckedCopy) -> None:
 
 
 def _refuse_another_installation(database: Path, copy: sqlite_file.CheckedCopy) -> None:
-    """The tags of all our machines hold the installation's id: with another one, none would be ours."""
-    # A damaged one may not be able to say whose it is, which is why somebody wants the copy.
+    """Reject a copy with another installation id: all our machines carry the id in their tags."""
+    # A damaged database may not reveal its id, and the copy may be its replacement.
     ours = sqlite_file.installation_of(database)
     if ours and ours != copy.installation:
         raise CommandError(
@@ -168,7 +168,7 @@ def _refuse_another_installation(database: Path, copy: sqlite_file.CheckedCopy) 
 
 
 def _refuse_copied_away(database: Path) -> None:
-    """A copy from before would be served beside the one that has taken this database's place."""
+    """Reject a restore if this database was copied away: both copies could then be served."""
     if (where := mark_of_file(database)) is not None:
         raise CommandError(
             ExitCode.CONFLICT,
@@ -199,7 +199,7 @@ def _without_password(url: str) -> str:
     query = urlencode([it for it in parse_qsl(parts.query) if it[0] != "password"], safe="/,")
     netloc = f"{user.partition(':')[0]}{at}{host}"
     plain = urlunsplit(("postgresql", netloc, parts.path, query, ""))
-    # Without a host the empty one has to be said all the same.
+    # SQLite URLs without a host need the empty host.
     return plain if "://" in plain else plain.replace("postgresql:", "postgresql://", 1)
 
 
@@ -224,7 +224,7 @@ def _unwritable(path: Path, error: OSError) -> CommandError:
 
 @dataclass(frozen=True)
 class Migrated:
-    """From which version of the schema to which; None for a database that was empty. `head` is ours."""
+    """The schema versions before and after; None for an empty database. `head` is the newest version."""
 
     where: str
     before: str | None
@@ -237,7 +237,7 @@ class Migrated:
 
 
 def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrated:
-    """Run the migrations that the database lacks; with `check` only say which it has."""
+    """Run the missing migrations. With `check`, only list them."""
     where = redact_password(str(settings.sqlite_path or settings.database_url))
     before = schema_of(settings)
     if not check:
@@ -245,13 +245,13 @@ def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrat
             make_schema(settings)
         return Migrated(where, before, schema_of(settings), newest_schema())
     if before is not None and before > newest_schema():
-        # There is nothing to run: this raises the error that says so.
+        # There is nothing to migrate: this raises the error that says so.
         make_schema(settings)
     return Migrated(where, before, before, newest_schema())
 
 
 def schema_of(settings: Settings) -> str | None:
-    """Return the version of the schema, None for a database that is empty or not there; change nothing."""
+    """Return the version of the schema; None if the database is empty or missing. Nothing is changed."""
     path = settings.sqlite_path
     if path is None:
         found = asyncio.run(open_postgres(settings.database))
@@ -272,7 +272,7 @@ def make_schema(settings: Settings) -> None:
 
 
 def unusable_error(message: str, suggestion: str = "") -> CommandError:
-    """Return the refusal for a database that cannot be used as it is."""
+    """Return the error for a database that cannot be used as it is."""
     return CommandError(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
 
 
@@ -287,7 +287,7 @@ def _require_opened(found: OpenedDatabase | UnopenedDatabase) -> OpenedDatabase:
 
 @dataclass(frozen=True)
 class DatabaseBound:
-    """What a database belonged to, and what holds now."""
+    """The cloud before and after."""
 
     where: str
     before: str | None
@@ -295,7 +295,7 @@ class DatabaseBound:
 
 
 def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:
-    """Let the database belong to the cloud of its next start, whose account is then confirmed anew."""
+    """Bind the database to the cloud of its next start. That cloud's account is then confirmed anew."""
     where = _existing(settings)
     with exclusive_access(settings.sqlite_path), closing(Database(settings.database)) as database:
         if has_live_replicas(database, clock.now() - HEARTBEAT_TIMEOUT):

@@ -1,4 +1,4 @@
-"""`gpuherd demo` and `gpuherd simulator`: a service and a Novita without a network."""
+"""`gpuherd demo` and `gpuherd simulator`: a service and a simulated Novita without a network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def demo(output: Output) -> None:
 
 
 def run_demo() -> None:
-    """Show gpuherd at work; exit 0 if everything arrived, and on a terminal serve on until Ctrl-C."""
+    """Show gpuherd at work. Exit 0 if everything arrived; on a terminal, serve until Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="gpuherd-demo-") as directory:
         asyncio.run(_demo(Path(directory)))
 
@@ -89,7 +89,7 @@ async def _show(directory: Path, secret: Secret, listener: socket.socket) -> Non
 
 
 async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
-    """Run the very command that a user would type, and let it show its progress."""
+    """Run the same command that a user would type, with its progress."""
     words = [
         "up",
         "--name",
@@ -112,7 +112,7 @@ async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _receiver(secret: Secret) -> AsyncIterator[tuple[str, asyncio.Queue[str]]]:
-    """Listen for webhooks, check their signatures, and say what came."""
+    """Listen for webhooks, check their signatures, and print them."""
     received: asyncio.Queue[str] = asyncio.Queue()
     clock = SystemClock()
 
@@ -154,7 +154,7 @@ def _settings(directory: Path, secret: Secret, port: int) -> Settings:
 
 @contextlib.contextmanager
 def _bind_any_port() -> Iterator[socket.socket]:
-    """Prefer the usual port; take any other if somebody has it."""
+    """Bind the usual port, or any other if it is taken."""
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(bound_socket("127.0.0.1", 8080))
@@ -216,7 +216,7 @@ async def simulate(host: str, port: int, speed: float, scenario: str, seed: int 
         server = await start_simulator(world, host, port)
     except OSError as error:
         raise CannotStart(f"port {port} cannot be used: {error.strerror}") from error
-    # The one line that a script waits for.
+    # A script waits for this line.
     sys.stdout.write(f"simulated Novita at {server.base_url} (speed {speed:g}, scenario {scenario})\n")
     sys.stdout.flush()
     try:

@@ -1,4 +1,4 @@
-"""`gpuherd doctor`: run all checks at the same time and judge what they found."""
+"""`gpuherd doctor`: runs all checks at the same time and judges the results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def examine(
     directory: Path | None = None,
     limit_s: float = CHECK_LIMIT_S,
 ) -> list[CheckResult]:
-    """Check everything that can be checked; with unusable settings, that is only the settings."""
+    """Run all checks. If the settings are unusable, only the settings are checked."""
     sources = sources_of(environ, directory)
     unknown_variables = judge_unknown_variables(unknown_variables_in(environ))
     try:
@@ -91,7 +91,7 @@ def _checks(
 
 
 def _has_secrets(settings: Settings, sources: Mapping[str, SettingSource]) -> bool:
-    """Return True if the file holds what nobody else should read."""
+    """Return True if the file holds secrets."""
     return any(
         sources[str(it.validation_alias)] is SettingSource.FILE
         and isinstance(getattr(settings, name), Secret)
@@ -111,6 +111,6 @@ async def _bounded(name: str, check: Awaitable[list[CheckResult]], limit_s: floa
     except TimeoutError:
         advice = "something between here and there hangs; look at disk and network, then try again"
         return [CheckResult(name, PROBLEM, f"not answered within {limit_s:g} s", advice)]
-    except Exception as error:  # one check that fails must not hide what the others found
+    except Exception as error:  # a failing check must not hide the results of the others
         words = f"it could not be checked ({type(error).__name__})"
         return [CheckResult(name, PROBLEM, words, "this is a defect in gpuherd doctor; please report it")]

@@ -44,7 +44,7 @@ FREE_SPACE_MIN_BYTES, FREE_SPACE_WARN_BYTES = 100_000_000, 1_000_000_000
 
 @dataclass(frozen=True)
 class DirectoryFacts:
-    """How a directory is; one that is not there is judged by the place where it would be made."""
+    """The facts about a directory. If it is missing, the facts are those of the nearest parent."""
 
     path: Path
     exists: bool
@@ -55,17 +55,17 @@ class DirectoryFacts:
 
 @dataclass(frozen=True)
 class KeyFileFacts:
-    """A file that should be for one user only."""
+    """A file that only one user should read."""
 
     path: Path
     mode: int
     empty: bool
-    # The service does not start with it; else it is only careless.
+    # True if the service does not start with such a file; otherwise it is only a warning.
     required: bool = True
 
 
 def check_files(data_dir: Path, config_file: Path, *, file_has_secrets: bool) -> list[CheckResult]:
-    """Look at the directory and at every file that may hold a key."""
+    """Check the directory and every file that may hold a key."""
     files = [inspect_file(data_dir / name) for name in KEY_FILES]
     if file_has_secrets:
         files.append(inspect_file(config_file, required=False))
@@ -76,7 +76,7 @@ def check_files(data_dir: Path, config_file: Path, *, file_has_secrets: bool) ->
 
 
 def inspect_directory(path: Path) -> DirectoryFacts:
-    """Find out whether things can be written there, by writing one."""
+    """Return the facts about a directory, found by writing a file."""
     place = path
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -98,7 +98,7 @@ def inspect_file(path: Path, *, required: bool = True) -> KeyFileFacts | None:
 
 
 def judge_directory(it: DirectoryFacts) -> CheckResult:
-    """Say whether the service can live there."""
+    """Judge whether the service can use the directory."""
     facts = {"path": str(it.path), "freeBytes": it.free_bytes}
     if not it.writable:
         advice = "make it yours (chown, chmod 700), or set GPUHERD_DATA_DIR to a directory that you can write"
@@ -117,7 +117,7 @@ def judge_directory(it: DirectoryFacts) -> CheckResult:
 
 
 def judge_key_files(files: list[KeyFileFacts]) -> list[CheckResult]:
-    """Say which keys others could read."""
+    """Judge which keys other users could read."""
     bad = [finding for it in files if (finding := _judge_key_file(it)) is not None]
     if bad:
         return bad
@@ -139,7 +139,7 @@ NAME = "port"
 
 
 class PortOwner(Enum):
-    """Whose it is."""
+    """Who uses the port."""
 
     FREE = auto()
     OURS = auto()
@@ -147,7 +147,7 @@ class PortOwner(Enum):
 
 
 async def check_port(settings: Settings, clock: Clock) -> list[CheckResult]:
-    """Try to take the port for a moment, and see who has it if that fails."""
+    """Bind the port for a moment. If that fails, find out who uses it."""
     where = f"{settings.host}:{settings.port}"
     try:
         await run_in_daemon_thread(lambda: _try(settings))
@@ -166,13 +166,13 @@ def _try(settings: Settings) -> None:
 
 
 def _reachable(settings: Settings) -> str:
-    """Return an address for what listens on all addresses."""
+    """Return an address at which a server on all interfaces can be reached."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def judge_port(where: str, owner: PortOwner, why: str = "") -> CheckResult:
-    """Say whether a server can be started."""
+    """Judge whether a server can be started."""
     match owner:
         case PortOwner.FREE:
             return CheckResult(NAME, OK, f"{where} is free")
@@ -187,7 +187,7 @@ def judge_port(where: str, owner: PortOwner, why: str = "") -> CheckResult:
 
 
 def no_admin_key_finding(host: str) -> CheckResult:
-    """Say why the service would refuse to start."""
+    """Return the finding that the service would refuse to start, and why."""
     words = f"GPUHERD_HOST is {host}, which others can reach, and no GPUHERD_ADMIN_KEY is set"
     return CheckResult(
         NAME, PROBLEM, words, "set GPUHERD_ADMIN_KEY (16 characters or more), or GPUHERD_HOST=127.0.0.1"
@@ -202,9 +202,9 @@ _VERSION = "SELECT version_num FROM alembic_version"
 
 @dataclass(frozen=True)
 class OpenedDatabase:
-    """A database that could be asked.
+    """A database that answered.
 
-    `damage` says what is wrong with it, `not_fully_read` that it was too long.
+    `damage` describes an error in it. `not_fully_read` means that it was too large.
     """
 
     where: str
@@ -217,14 +217,14 @@ class OpenedDatabase:
 
 @dataclass(frozen=True)
 class UnopenedDatabase:
-    """A database that could not."""
+    """A database that could not be opened."""
 
     where: str
     reason: str
 
 
 async def check_sqlite(path: Path, read_through_s: float = READ_LIMIT_S) -> list[CheckResult]:
-    """Look at a file without changing it, and read it through for as long as there is time."""
+    """Check a file without changing it. Read it as far as the time allows."""
     if not await run_in_daemon_thread(path.exists):
         return [CheckResult(NAME_database, OK, f"{path} is made at the first start")]
     opened = await run_in_daemon_thread(lambda: open_sqlite(path))
@@ -238,7 +238,7 @@ async def check_sqlite(path: Path, read_through_s: float = READ_LIMIT_S) -> list
 
 
 def open_sqlite(path: Path) -> OpenedDatabase | UnopenedDatabase:
-    """Ask a file for its version."""
+    """Open a file and read its version."""
     size_bytes = sum(it.stat().st_size for it in (path, path.with_name(f"{path.name}-wal")) if it.exists())
     try:
         with closing(_connect(path)) as connection:
@@ -250,7 +250,7 @@ def open_sqlite(path: Path) -> OpenedDatabase | UnopenedDatabase:
 
 
 def damage_in_file(path: Path) -> str | None:
-    """Read every page and return what is wrong, if anything is."""
+    """Read every page and return the damage, if any."""
     try:
         with closing(_connect(path)) as connection:
             return find_damage(connection)
@@ -259,7 +259,7 @@ def damage_in_file(path: Path) -> str | None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Not by its name alone: SQLite would make what is not there.
+    # With a URL: by its name alone, SQLite would create a missing file.
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=2)
 
 
@@ -272,7 +272,7 @@ def _schema(connection: sqlite3.Connection) -> str | None:
 
 
 async def check_postgres(url: str) -> list[CheckResult]:
-    """Ask a PostgreSQL for its version and ours."""
+    """Read the version of PostgreSQL and of our schema."""
     return [judge_database(await open_postgres(url))]
 
 
@@ -282,7 +282,7 @@ async def open_postgres(url: str) -> OpenedDatabase | UnopenedDatabase:
     try:
         words = make_conninfo(plain, connect_timeout=CONNECT_S)
     except psycopg.ProgrammingError:
-        # Their message quotes the URL, password and all.
+        # The original message quotes the URL with its password.
         return UnopenedDatabase(where, "PostgreSQL does not understand the URL")
     try:
         async with await psycopg.AsyncConnection.connect(words) as connection:
@@ -298,7 +298,7 @@ async def open_postgres(url: str) -> OpenedDatabase | UnopenedDatabase:
 
 
 def judge_database(it: OpenedDatabase | UnopenedDatabase) -> CheckResult:
-    """Say whether the service can start on it."""
+    """Judge whether the service can start with the database."""
     if isinstance(it, UnopenedDatabase):
         advice = "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR, that it runs, and that you may use it"
         return CheckResult(NAME_database, PROBLEM, f"{it.where} cannot be opened: {it.reason}", advice)

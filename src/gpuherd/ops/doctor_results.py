@@ -1,4 +1,4 @@
-"""What a check of the doctor found, and what that means."""
+"""The results of the doctor's checks, and their meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = "settings"
 
 
 class Severity(StrEnum):
-    """How bad it is; the later, the worse."""
+    """How bad a result is; later values are worse."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found. Where it is not well, `advice` says what to do."""
+    """The result of one check. If it is not good, `advice` says what to do."""
 
     check: str
     verdict: Severity
@@ -36,7 +36,7 @@ class CheckResult:
 
 
 class Agreement(StrEnum):
-    """Whether Novita does what gpuherd assumes."""
+    """Whether Novita behaves as gpuherd assumes."""
 
     AS_ASSUMED = "as assumed"
     DIFFERS = "differs"
@@ -45,22 +45,22 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True)
 class LiveFinding:
-    """One assumption, and what was seen of it. `changes` says what a difference means for the service."""
+    """One assumption, and what was observed. `changes` says what a difference means for the service."""
 
     check: str
     assumed: str
     seen: str
     verdict: Agreement
     changes: str = ""
-    # Settings that follow, as `NAME=value`.
+    # Recommended settings, as `NAME=value`.
     settings: tuple[str, ...] = ()
-    # For programs; nothing in it is secret, and nothing names the account's other machines.
+    # For programs. It contains no secret and names no other machine of the account.
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Quote:
-    """What the paid checks cost at most, whatever becomes of the doctor."""
+    """The maximum cost of the paid checks, even if the doctor is killed."""
 
     usd: Decimal
     explanation: str
@@ -68,16 +68,16 @@ class Quote:
 
 @dataclass(frozen=True)
 class Rented:
-    """What the paid checks found; `machine` is what a later look at the bill needs."""
+    """The results of the paid checks; `machine` is what a later check of the bill needs."""
 
     findings: Sequence[LiveFinding]
     machine: Mapping[str, Any] | None = None
-    # Why not everything could be looked at, if so.
+    # Why some checks are missing, if they are.
     broke_off: str | None = None
 
 
 class CannotLook(Exception):
-    """The checks could not be made; the message says why and what to do."""
+    """The checks could not be made. The message says why and what to do."""
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -89,7 +89,7 @@ CLOCK_OFFSET_MAX = timedelta(seconds=30)
 
 
 def judge_settings(problems: Sequence[str], sources: Mapping[str, SettingSource]) -> list[CheckResult]:
-    """One finding for each problem, with where the value came from."""
+    """Return one finding for each problem, with the source of the value."""
     if not problems:
         said = sum(source is not SettingSource.DEFAULT for source in sources.values())
         return [CheckResult(SETTINGS, OK, f"{said} set, the rest as by default", facts={"set": said})]
@@ -112,7 +112,7 @@ def _bad_setting(problem: str, sources: Mapping[str, SettingSource]) -> CheckRes
 
 
 def judge_unknown_variables(names: Sequence[str]) -> list[CheckResult]:
-    """Variables that look like settings: somebody believes that they do something."""
+    """Warn about variables that look like settings: the user may expect an effect."""
     return [
         CheckResult(
             SETTINGS,
@@ -128,7 +128,7 @@ def judge_unknown_variables(names: Sequence[str]) -> list[CheckResult]:
 
 
 def judge_clock(clock_offset: timedelta | None, whose: str) -> list[CheckResult]:
-    """Compare two clocks; nothing is said where there was nothing to compare."""
+    """Compare two clocks. Without a second clock there is no finding."""
     if clock_offset is None:
         return []
     seconds = round(clock_offset.total_seconds(), 1)

@@ -46,18 +46,18 @@ BODY_MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """An answer, and how our clock differs from the one of whoever gave it."""
+    """A reply, and the offset of our clock."""
 
     status: int
     body: dict[str, Any]
     took_s: float
-    # How far our clock is ahead of theirs; None if they do not tell the time.
+    # How far our clock is ahead; None if the reply has no date.
     clock_offset: timedelta | None
 
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """No answer; the reason holds nothing of what was sent."""
+    """No reply. The reason quotes nothing of the request."""
 
     reason: str
 
@@ -66,7 +66,7 @@ Answer = HttpAnswer | NoAnswer
 
 
 async def http_query(url: str, key: Secret | None, clock: Clock, timeout_s: float = TIMEOUT_S) -> Answer:
-    """GET `url`; no redirect is followed and no proxy of the environment is used, as in the service."""
+    """Send a GET request to `url`. Like the service, it follows no redirect and uses no proxy."""
     headers = {"Accept": "application/json", "User-Agent": f"gpuherd-doctor/{__version__}"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key.reveal()}"
@@ -86,7 +86,7 @@ async def http_query(url: str, key: Secret | None, clock: Clock, timeout_s: floa
 
 
 class _Resolver(AbstractResolver):
-    """Asks the machine's own resolver, which may hang, in a thread that may be left behind."""
+    """Uses the system resolver, which may hang, in a thread that can be abandoned."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -100,7 +100,7 @@ class _Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def _session() -> aiohttp.ClientSession:
@@ -118,7 +118,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    """Read a JSON object; anything else is as good as nothing."""
+    """Return a JSON object; empty for anything else."""
     try:
         body = json.loads(raw)
     except ValueError:
@@ -131,12 +131,12 @@ def _clock_offset(date: str | None, ours: datetime) -> timedelta | None:
         theirs = parsedate_to_datetime(date or "")
     except ValueError:
         return None
-    # It is cut to the second: on average half of one is missing.
+    # The header is cut to the second: on average half a second is missing.
     return ours - theirs.replace(tzinfo=theirs.tzinfo or UTC) - timedelta(seconds=0.5)
 
 
 def _reason(error: Exception) -> str:
-    """Say what happened without quoting the error: its text may hold headers."""
+    """Describe an error without quoting it: its text may hold headers."""
     match error:
         case TimeoutError():
             return "no answer in time"
@@ -161,7 +161,7 @@ NAME, KEY = "server", "key"
 
 @dataclass(frozen=True)
 class ServerAnswers:
-    """What a server said to each question; the last one needs an admin, and tells others what they are."""
+    """A server's answer to each request. The last one needs an admin key."""
 
     url: str
     alive: Answer
@@ -171,12 +171,12 @@ class ServerAnswers:
 
 
 def is_remote(settings: Settings) -> bool:
-    """Return True if the server is somebody else's affair: the machine here then needs nothing of its own."""
+    """Return True if the server runs elsewhere, so that this machine needs nothing of its own."""
     return settings.url is not None and urlsplit(settings.url).hostname not in LOOPBACK_HOSTS
 
 
 async def check_server(settings: Settings, clock: Clock) -> list[CheckResult]:
-    """Visit the server."""
+    """Check the server."""
     key = _key(settings)
     answers = await _query_server(settings.server_url, key, clock)
     findings = [judge_server(answers, expected=settings.url is not None)]
@@ -193,14 +193,14 @@ def _key(settings: Settings) -> Secret | None:
     try:
         return server_address(settings).key
     except (BadConfiguration, CannotStart):
-        # The checks of settings and files say what is wrong with it.
+        # The checks of settings and files report the problem.
         return None
 
 
 async def _query_server(url: str, key: Secret | None, clock: Clock) -> ServerAnswers:
     alive = await http_query(f"{url}/livez", None, clock)
     if not is_gpuherd(alive):
-        # A stranger gets no key.
+        # An unknown server gets no key.
         return ServerAnswers(url, alive, alive, alive, None)
     health, document, keys = await asyncio.gather(
         http_query(f"{url}/health", None, clock),
@@ -211,12 +211,12 @@ async def _query_server(url: str, key: Secret | None, clock: Clock) -> ServerAns
 
 
 def is_gpuherd(answer: Answer) -> bool:
-    """Return True if it was a gpuherd that answered."""
+    """Return True if the answer came from gpuherd."""
     return isinstance(answer, HttpAnswer) and answer.body.get("status") == "alive"
 
 
 def judge_server(answers: ServerAnswers, *, expected: bool) -> CheckResult:
-    """Say how the server is; `expected` where somebody has said that there is one."""
+    """Judge the server; `expected` if the settings name one."""
     if isinstance(answers.alive, NoAnswer):
         return _unreachable_server(answers, answers.alive, expected=expected)
     if not is_gpuherd(answers.alive):
@@ -251,7 +251,7 @@ def _version(document: Answer) -> str:
 
 
 def _unhealthy_parts(health: dict[str, object]) -> str:
-    """Name what makes it unwell."""
+    """Return the names of the unhealthy parts."""
     dependencies = health.get("dependencies")
     parts = dependencies.items() if isinstance(dependencies, dict) else ()
     words = [
@@ -269,7 +269,7 @@ def _unhealthy_parts(health: dict[str, object]) -> str:
 
 
 def judge_key(answers: ServerAnswers) -> CheckResult:
-    """Say what the key opens."""
+    """Judge what the key allows."""
     match answers.keys:
         case None:
             advice = "set GPUHERD_API_KEY to a key of this server (an admin makes one: gpuherd keys create)"
@@ -293,12 +293,12 @@ def judge_key(answers: ServerAnswers) -> CheckResult:
 
 
 def unencrypted_key_finding(url: str) -> CheckResult:
-    """Say that everybody on the way can read the key."""
+    """Return the finding that the network can read the key."""
     advice = "put TLS in front of the server and use https, or reach it through ssh -L or a VPN"
     return CheckResult(KEY, WARNING, f"it travels to {url} unencrypted", advice)
 
 
-# The smallest of their reads, and it costs nothing.
+# Novita's smallest read; it costs nothing.
 PROBE_PATH = "/gpu-instance/openapi/v1/clusters"
 
 
@@ -307,7 +307,7 @@ NAME_cloud = "novita"
 
 
 async def check_cloud(settings: Settings, clock: Clock) -> list[CheckResult]:
-    """Ask Novita one cheap question with the configured key."""
+    """Make one cheap call to Novita with the configured key."""
     if settings.novita_api_key is None:
         return [judge_no_key()]
     base = settings.novita_api_base_url
@@ -326,7 +326,7 @@ def judge_no_key() -> CheckResult:
 
 
 def judge_cloud(base: str, answer: Answer) -> CheckResult:
-    """Say what an answer, or its absence, means for renting."""
+    """Judge what an answer, or none, means for renting."""
     if isinstance(answer, NoAnswer):
         advice = "check the network, the firewall and NOVITA_API_BASE_URL; proxies are not used"
         return CheckResult(NAME_cloud, PROBLEM, f"{base} cannot be reached: {answer.reason}", advice)

@@ -1,4 +1,4 @@
-"""What gpuherd assumes of Novita, and single calls that test it."""
+"""What gpuherd assumes about Novita, and single calls that test it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuherd.ports.clock_port import Clock
 
 @dataclass(frozen=True)
 class Assumption:
-    """One of them. `changes` is what a difference means for the service as it is."""
+    """One assumption. `changes` says what a difference means for the service."""
 
     check: str
     assumed: str
@@ -42,7 +42,7 @@ class Assumption:
         return LiveFinding(self.check, self.assumed, seen, verdict, self.changes, settings, facts)
 
 
-# Free: nothing but reads.
+# Free: only reads.
 REGIONS = Assumption(
     "clusters.labels",
     "every region of a product on sale is a cluster of /clusters, by the code before the first space",
@@ -82,7 +82,7 @@ NO_TEMPLATE = Assumption(
 LIST = Assumption(
     "list.form",
     "/gpu/instances has the rows under `instances`, and their number under `total`",
-    "no list is complete, so nothing is believed to be gone and nothing is collected",
+    "no list is complete: gpuherd cannot prove that a machine is gone, and does not delete orphans",
 )
 
 
@@ -96,8 +96,8 @@ LONG_PAGES = Assumption(
 PAGE_PARAMETER = Assumption(
     "list.page-parameter",
     "pages are numbered by `pageNum`, from 1 or from 0 and 1 alike",
-    "with more machines than a page holds, no list is complete: nothing is believed to be gone and nothing "
-    "is collected",
+    "with more machines than a page holds, no list is complete: gpuherd cannot prove that a machine is gone, "
+    "and does not delete orphans",
 )
 
 
@@ -157,7 +157,7 @@ FREE = (
 )
 
 
-# Paid: of one machine that is rented for it.
+# Paid: about a machine that is rented for the test.
 TAG_NAME = Assumption(
     "tag.name",
     "the name is kept whole, with the tag at its end",
@@ -267,7 +267,7 @@ PAID = (
 TIMEOUT_S = 20.0
 
 
-# Of the calls that the service may make; what it needs itself is far less than its limit.
+# The doctor's share of the calls that the service may make. The service needs far less than its limit.
 SHARE = 0.25
 
 
@@ -277,14 +277,14 @@ RETRY_AFTER_MAX_S = 30.0
 
 @dataclass(frozen=True)
 class Throttled:
-    """A 429 that was met; the doctor provokes none."""
+    """A 429 reply. The doctor does not provoke any."""
 
     retry_after_s: float | None
 
 
 @dataclass
 class NovitaCalls:
-    """Asks, waits between questions, and notes what the answers say of limits."""
+    """Calls Novita with pauses, and records what the replies say about limits."""
 
     exchange: NovitaExchange
     clock: Clock
@@ -295,7 +295,7 @@ class NovitaCalls:
     _next_s: float = float("-inf")
 
     async def get(self, path: str, **params: str) -> NovitaReply:
-        """Read; once more where nothing came, or an error of a server: one bad moment is no finding."""
+        """Read, with one retry after no reply or a server error: a single failure is no finding."""
         why = ""
         for may_repeat in (True, False):
             await self._turn()
@@ -331,5 +331,5 @@ class NovitaCalls:
 
 
 def spacing_s(calls_per_minute: int) -> float:
-    """Return the time between two calls that leaves the service its share of the limit."""
+    """Return the pause between two calls that leaves the service its share of the limit."""
     return max(SPACING_MIN_S, 60 / (calls_per_minute * SHARE)) if calls_per_minute else SPACING_MIN_S

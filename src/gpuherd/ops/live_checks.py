@@ -33,12 +33,12 @@ from gpuherd.ops import live_assumptions
 from gpuherd.ops.doctor_results import CannotLook, LiveFinding
 from gpuherd.ops.live_assumptions import NovitaCalls, Throttled
 
-# No GPU is rented for less or more an hour; a price outside of it is in another unit.
+# No GPU is cheaper or more expensive per hour. A price outside has another unit.
 PLAUSIBLE_USD = (Decimal("0.03"), Decimal(60))
 
 
 def rows_of(reply: NovitaReply, key: str) -> list[dict[str, Any]] | None:
-    """Return the rows of an answer; None where it has none that the service would read."""
+    """Return the rows of a reply; None if the service would not accept them."""
     if not reply.is_success or reply.body is None:
         return None
     found = novita_json.rows(reply.body, key)
@@ -46,7 +46,7 @@ def rows_of(reply: NovitaReply, key: str) -> list[dict[str, Any]] | None:
 
 
 def unread(reply: NovitaReply) -> str:
-    """Say what came in place of what was asked for."""
+    """Describe an unexpected reply."""
     problem = novita_failures.read_problem(reply.body, reply.secrets)
     if not reply.is_success and problem is not None:
         return f"HTTP {reply.status}: {problem}"
@@ -59,7 +59,7 @@ def judge_regions(clusters: NovitaReply, products: NovitaReply) -> LiveFinding:
     if cluster_rows is None or product_rows is None:
         return live_assumptions.REGIONS.differs(unread(clusters if cluster_rows is None else products))
     codes = {region.code for region in novita_json.read_regions(cluster_rows)}
-    # A region that was closed may still be named by what cannot be had any more.
+    # Products that are not on sale may still name a closed region.
     on_sale = [row for row in product_rows if row.get("availableDeploy") is not False]
     labels = {label for row in on_sale for label in texts(row, "regions")}
     lost = sorted(label for label in labels if novita_json.region_code(label) not in codes)
@@ -122,7 +122,7 @@ def judge_unknown_template(reply: NovitaReply) -> LiveFinding:
 
 
 def pick_template(rows: Sequence[dict[str, Any]]) -> str | None:
-    """Return a template to rent with: a plain system is small and boots everywhere."""
+    """Return a template for a test rental: a plain system is small and boots everywhere."""
     ranked = sorted(
         (row for row in rows if text(row, "Id") and not text(row, "imageAuth")),
         key=lambda row: ("ubuntu" not in text(row, "name").casefold(), text(row, "channel") != "official"),
@@ -131,7 +131,7 @@ def pick_template(rows: Sequence[dict[str, Any]]) -> str | None:
 
 
 def _form(value: object) -> str:
-    """Say how a number is written, without saying the number."""
+    """Describe how a number is written, without the number."""
     match value:
         case bool() | None:
             return "nothing"
@@ -149,12 +149,12 @@ def _form(value: object) -> str:
 
 @dataclass(frozen=True)
 class NumberedPages:
-    """The first rows of pages of one row each, by their ids: without a number, and numbered."""
+    """The ids of the first rows of one-row pages: without a page number, and numbered."""
 
     of_what: str
     total: int
     by_number: Mapping[int, Sequence[str]]
-    # The second page as some other clients ask for it.
+    # The second page, requested with the parameter names of other clients.
     by_other_name: Mapping[str, Sequence[str]]
 
 
@@ -179,7 +179,7 @@ def judge_long_pages(long: NovitaReply, ordinary: NovitaReply) -> LiveFinding:
 
 
 def judge_page_parameter(pages: NumberedPages) -> LiveFinding:
-    """Tell from pages of one row which name moves on to the second."""
+    """Judge which parameter name selects the second page."""
     if pages.total < 2:
         return live_assumptions.PAGE_PARAMETER.not_seen(f"the account has fewer than 2 {pages.of_what}")
     first, second, zeroth = (pages.by_number.get(number, ()) for number in (1, 2, 0))
@@ -204,16 +204,16 @@ def judge_unknown_machine(reply: NovitaReply) -> LiveFinding:
 
 
 def ids_of(reply: NovitaReply, key: str, name: str) -> tuple[str, ...]:
-    """Return the ids on a page, to compare pages with."""
+    """Return the ids on a page, to compare pages."""
     return tuple(text(row, name) for row in rows_of(reply, key) or ())
 
 
 def running_id(rows: Sequence[dict[str, Any]]) -> str | None:
-    """Return some machine that runs, to read metrics of."""
+    """Return a running machine, to read its metrics."""
     return next((text(row, "id") for row in rows if text(row, "status") == "running"), None)
 
 
-# What the rounding of a second and of a price may make of a row's amount.
+# The maximum effect of rounding seconds and prices on an amount.
 ROW_SLACK = Decimal("0.0005")
 
 
@@ -229,7 +229,7 @@ def judge_balance(reply: NovitaReply) -> LiveFinding:
 
 
 def judge_bill_rows(reply: NovitaReply) -> LiveFinding:
-    """Judge the rows of the account: all readable, each amount rounded down, each of quantity and price."""
+    """Judge the bill rows: all readable, each amount rounded down and equal to quantity times price."""
     rows = rows_of(reply, "bills")
     if rows is None:
         return live_assumptions.BILL_ROWS.differs(unread(reply))
@@ -254,7 +254,7 @@ def _misses_something(row: dict[str, Any]) -> bool:
 
 
 def _exact(row: dict[str, Any]) -> Decimal | None:
-    # An amount without its exact form would be judged by itself.
+    # Without its exact form, an amount would be compared with itself.
     charge = read_charge(row, BillCategory.GPU) if text(row, "amountDecimal") else None
     return None if charge is None else charge.amount_usd
 
@@ -303,7 +303,7 @@ def _has_no_points(body: dict[str, Any]) -> bool:
 
 
 def judge_limit_headers(headers: dict[str, str], calls_per_minute: int) -> LiveFinding:
-    """Say what the answers told of limits; only a number that is clearly for a minute can be compared."""
+    """Judge the rate-limit headers. Only a number that is clearly per minute can be compared."""
     told = {name: value for name, value in headers.items() if name != "retry-after"}
     if not told:
         return live_assumptions.LIMITS.holds("no header tells of a limit")
@@ -323,7 +323,7 @@ def judge_throttling(throttled: Sequence[Throttled]) -> LiveFinding:
     return live_assumptions.THROTTLED.judged(not without, seen)
 
 
-# Ids that nobody has: a machine's are 16 hexadecimal digits, drawn at random.
+# Unused ids: a machine's id has 16 random hexadecimal digits.
 NO_MACHINE_ID = "0" * 16
 
 
@@ -335,7 +335,7 @@ BILL_WINDOW = timedelta(days=1)
 
 @dataclass(frozen=True)
 class FreeLook:
-    """What was found, and what a rental can be chosen from."""
+    """The findings, and the choices for a rental."""
 
     findings: list[LiveFinding]
     offers: tuple[Offer, ...]
@@ -343,7 +343,7 @@ class FreeLook:
 
 
 async def look(calls: NovitaCalls, now: datetime, calls_per_minute: int) -> FreeLook:
-    """Make all free checks; `CannotLook` where Novita does not answer, or does not take the key."""
+    """Make all free checks; `CannotLook` if Novita does not answer or rejects the key."""
     clusters = await calls.get("/clusters")
     if clusters.status in (401, 403):
         raise CannotLook(f"Novita does not accept NOVITA_API_KEY ({unread(clusters)})", ExitCode.AUTH)
@@ -376,7 +376,7 @@ async def _look_at_lists(calls: NovitaCalls, templates: NovitaReply) -> list[Liv
     if machines >= 2 or _total(templates) < 2:
         pages = await _numbered(calls, ("/gpu/instances", "instances", "id"), "machines", machines)
     else:
-        # The account has too few machines to turn a page; templates are paged by the same words.
+        # The account has too few machines for two pages; templates use the same parameters.
         pages = await _numbered(calls, ("/templates", "template", "Id"), "templates", _total(templates))
     unknown = await calls.get("/gpu/instance", instanceId=NO_MACHINE_ID)
     return [
@@ -410,7 +410,7 @@ async def _metrics(calls: NovitaCalls, rows: list[dict[str, Any]]) -> NovitaRepl
 
 
 async def read_metrics(calls: NovitaCalls, machine_id: str) -> NovitaReply:
-    """Ask for the last minutes of a machine."""
+    """Read the last minutes of a machine's metrics."""
     now = calls.clock.now()
     return await calls.get(
         METRICS_PATH,
@@ -430,7 +430,7 @@ async def _look_at_money(calls: NovitaCalls, now: datetime) -> list[LiveFinding]
 
 
 async def read_bill(calls: NovitaCalls, begin: datetime, end: datetime) -> NovitaReply:
-    """Ask for the rows of machines in a time."""
+    """Read the bill rows of machines in a period."""
     return await calls.get(
         f"{HOST_BILLING}/bill/list",
         cycleType="Hour",

@@ -1,4 +1,4 @@
-"""What `doctor --live` sees of the machine that it rents over the server."""
+"""What `doctor --live` observes of the machine that it rents through the server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gpuherd.ops.live_checks import judge_metrics, unread
 
 @dataclass(frozen=True)
 class Sighting:
-    """A status as a GET showed it, and when we asked."""
+    """A status as a GET showed it, and the time of the request."""
 
     at: datetime
     status: str
@@ -50,17 +50,17 @@ class Sighting:
 
 @dataclass
 class MachineStory:
-    """Everything that was seen. What is None was not seen, for the reason in `broke_off`."""
+    """All observations. None means not observed, for the reason in `broke_off`."""
 
     sent_at: datetime
     cloud_id: str | None = None
-    # As the offer said, for one GPU and hour.
+    # From the offer, per GPU and hour.
     gpu_usd: Decimal | None = None
     sightings: list[Sighting] = field(default_factory=list)
-    # Seconds after the wish was sent.
+    # Seconds after the create.
     listed_after_s: float | None = None
     unlisted_after_s: float = 0.0
-    # The machine while it runs for the first time: by GET, and the same in the list.
+    # The machine in its first run: from the GET, and the same from the list.
     row: dict[str, Any] | None = None
     listed_row: dict[str, Any] | None = None
     row_stopped: dict[str, Any] | None = None
@@ -71,12 +71,12 @@ class MachineStory:
     metrics: NovitaReply | None = None
     gone: NovitaReply | None = None
     deleted_again: NovitaReply | None = None
-    # What the server makes of it: why it rents nothing more, if so.
+    # Why the server rents nothing more, if so.
     creates_blocked: str | None = None
     broke_off: str = ""
 
     def first(self, status: str, since: datetime | None = None) -> datetime | None:
-        """Return when a status was seen first, or first since a moment."""
+        """Return when a status was first seen, or first seen since a moment."""
         return next(
             (it.at for it in self.sightings if it.status == status and (since is None or it.at >= since)),
             None,
@@ -84,7 +84,7 @@ class MachineStory:
 
     @property
     def runs(self) -> list[Mapping[str, str]]:
-        """When each run began to cost, came to run, was asked to end, and had ended."""
+        """When each run began to cost, was running, was asked to end, and had ended."""
         stop, start, delete = (self.asked.get(it) for it in ("stop", "start", "delete"))
         first = {
             "paid": self.first("pulling"),
@@ -98,7 +98,7 @@ class MachineStory:
 
     @property
     def machine(self) -> Mapping[str, Any] | None:
-        """What a later look at the bill needs, as JSON."""
+        """The facts that a later check of the bill needs, as JSON."""
         if self.cloud_id is None:
             return None
         price = None if self.gpu_usd is None else str(self.gpu_usd)
@@ -113,14 +113,14 @@ class MachineStory:
 T = TypeVar("T")
 
 
-# So many products are named, the cheapest first.
+# This many products are named, the cheapest first.
 CHOICE = 3
 
 
 LABEL = ("gpuherd-doctor", "live")
 
 
-# As long as a name may be: are so many characters kept, and the tag behind them?
+# The maximum length, to test that the cloud keeps all characters and the tag after them.
 INSTANCE_NAME = "gpuherd-doctor-live-".ljust(100, "x")
 
 
@@ -129,27 +129,27 @@ ENDED_STATUSES = frozenset({"deleting", "deleted"})
 
 @dataclass(frozen=True)
 class RentPlan:
-    """What is rented, and how long anything may take."""
+    """What is rented, and how long each step may take."""
 
     product_names: tuple[str, ...]
     template_id: str
-    # USD an hour; nothing above it is taken.
+    # USD per hour; more expensive offers are rejected.
     price_max: Decimal
-    # Renewed while the doctor lives, so it costs for so long after its death.
+    # Renewed while the doctor runs. After a kill, the machine costs money for this long.
     lease: timedelta = timedelta(minutes=5)
     boot_limit: timedelta = timedelta(minutes=15)
     step_limit: timedelta = timedelta(minutes=4)
 
     @property
     def usd_max(self) -> Decimal:
-        """What it costs at most: rental, boot, stop, start and removal, and one lease after a kill."""
+        """The maximum cost: rental, boot, stop, start and removal, and one lease after a kill."""
         span = self.boot_limit + 4 * self.step_limit + self.lease
         hours = Decimal(span.total_seconds()) / 3600
         return max(Decimal("0.01"), (self.price_max * hours).quantize(Decimal("0.01"), ROUND_UP))
 
 
 def plan_of(offers: Sequence[Offer], template_id: str) -> RentPlan:
-    """Choose the cheapest; two more are named, should it be sold out by then."""
+    """Choose the cheapest product, and two more if it is sold out by then."""
     sold = sorted((it for it in offers if it.available and it.spot_usd), key=lambda it: it.spot_usd or 0)
     if not sold:
         raise CannotLook("no spot machine is offered now")
@@ -162,7 +162,7 @@ def plan_of(offers: Sequence[Offer], template_id: str) -> RentPlan:
 
 @dataclass(frozen=True)
 class RentalState:
-    """What the server knows of the rental."""
+    """What the server knows about the rental."""
 
     id: str
     status: str
@@ -172,7 +172,7 @@ class RentalState:
 
 
 class Rentals(Protocol):
-    """The server, as far as the doctor needs it; `CannotLook` where it does not do what is asked."""
+    """The server, as the doctor needs it. Methods raise `CannotLook` if the server refuses."""
 
     async def check(self) -> None: ...
 
@@ -198,7 +198,7 @@ class ServerRentals:
         self._herd = herd
 
     async def check(self) -> None:
-        """Refuse to rent where no server could end it."""
+        """Refuse to rent if no server could end the rental."""
         health = await _asked(self._herd.health())
         if health.creates_blocked:
             raise CannotLook(f"the server rents nothing: {health.creates_blocked}")
@@ -232,7 +232,7 @@ class ServerRentals:
         await _asked(self._herd.instances.set_lease(rental_id, _lease(lease)))
 
     async def remove_all(self) -> int:
-        """Delete every rental of a doctor: this one's, and what one that was killed has left."""
+        """Delete every rental of a doctor: its own, and those of a killed one."""
         return await _asked(self._remove_all())
 
     async def _remove_all(self) -> int:
@@ -263,14 +263,14 @@ def _state(it: Instance) -> RentalState:
     return RentalState(it.id, it.status, it.cloud_instance_id, it.gpu_hourly_price, trouble)
 
 
-# Of the settling time: what a create and its reply take, and how much later than seen once a list may be.
+# Factors of the settling time: for a create with its reply, and for the list.
 REPLY_S, LAG_FACTOR = 30, 4
 
 
 SPOT_WORDS = frozenset({"running", "notified", "reclaiming", "terminated"})
 
 
-# Between a stamp of theirs and a look of ours.
+# Between a stamp of Novita and our observation.
 STAMP_SLACK_S = 10.0
 
 
@@ -278,7 +278,7 @@ Judge = Callable[[MachineStory], LiveFinding]
 
 
 def judge_story(story: MachineStory, create_settle_s: float) -> list[LiveFinding]:
-    """Return all findings of the paid checks but the one about the bill."""
+    """Return all findings of the paid checks except the one about the bill."""
     why = story.broke_off or "it was not looked at"
     judges: tuple[tuple[Assumption, object, Judge], ...] = (
         (live_assumptions.TAG_NAME, story.row, judge_name),
@@ -323,7 +323,7 @@ def judge_lag(story: MachineStory, create_settle_s: float) -> LiveFinding:
             f"not listed {story.unlisted_after_s:.0f} s after the wish was sent",
             f"GPUHERD_CREATE_SETTLE={_settle_s(story.unlisted_after_s)}",
         )
-    # It was not there the last time that it was looked for, so it came at most so late.
+    # The last list did not have it, so this is its maximum delay.
     lag_s = story.listed_after_s if story.unlisted_after_s else 0.0
     needed_s = _settle_s(lag_s)
     seen = f"listed {story.listed_after_s:.1f} s after the wish was sent" + (

@@ -1,4 +1,4 @@
-"""The paid checks of `doctor --live`: one rental over the server, its machine, and its bill."""
+"""The paid checks of `doctor --live`: one rental through the server, its machine, and its bill."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ from gpuherd.settings import Settings
 ASK_AGAIN = "no rows yet; ask again tomorrow: gpuherd doctor --live --report FILE"
 
 
-# A poll at each edge of each run.
+# One poll at each end of each run.
 SLACK_S = 8.0
 
 
 async def look_at_bill(calls: NovitaCalls, machine: Mapping[str, Any]) -> LiveFinding:
-    """Ask for the rows of the hours in which the machine was there."""
+    """Read the bill rows of the machine's hours."""
     sent_at = _moment(machine.get("sentAt"))
     if sent_at is None or not machine.get("cloudInstanceId"):
         return live_assumptions.BILL_SPAN.not_seen("the report does not say which machine")
@@ -73,13 +73,13 @@ async def look_at_bill(calls: NovitaCalls, machine: Mapping[str, Any]) -> LiveFi
     try:
         reply = await read_bill(calls, begin, begin + timedelta(hours=3))
     except CannotLook as cannot:
-        # What else was found must not be lost for it.
+        # The other findings must not be lost.
         return live_assumptions.BILL_SPAN.not_seen(str(cannot))
     return judge_bill(machine, reply)
 
 
 def judge_bill(machine: Mapping[str, Any], reply: NovitaReply) -> LiveFinding:
-    """Compare the billed seconds and the price with the runs that were seen."""
+    """Compare the billed seconds and the price with the observed runs."""
     rows = rows_of(reply, "bills")
     if rows is None:
         return live_assumptions.BILL_SPAN.differs(unread(reply))
@@ -90,7 +90,7 @@ def judge_bill(machine: Mapping[str, Any], reply: NovitaReply) -> LiveFinding:
     billed_s = sum(it.quantity for it in charges)
     runs = [run for run in machine.get("runs") or () if isinstance(run, Mapping)]
     seen = {name: _seconds(runs, name) for name in ("paid", "running")}
-    # Until the stop was asked for, or until it was done.
+    # Until the request of the stop, or until it was done.
     longest_s = _seconds(runs, "paid", "exited")
     prices = {it.unit_usd for it in charges if it.unit_usd is not None}
     agreed = _decimal(machine.get("gpuHourlyUsd"))
@@ -131,7 +131,7 @@ def _decimal(value: object) -> Decimal | None:
 Tell = Callable[[str], None]
 
 
-# Nothing in it could be rented: there is no such product, and no such image.
+# The product and the image do not exist, so this cannot rent.
 IMPOSSIBLE_CREATE = {
     "name": "gpuherd-doctor-refused",
     "productId": "gpuherd-doctor-no-such-product",
@@ -146,24 +146,24 @@ IMPOSSIBLE_CREATE = {
 PAGES_MAX = 20
 
 
-# A step that takes long is looked at less often.
+# A slow step is polled less often.
 PAUSE_MAX_S = 5.0
 
 
 @dataclass
 class PaidChecks:
-    """Rents through the server, and looks at Novita itself."""
+    """Rents through the server, and observes Novita directly."""
 
     calls: NovitaCalls
     rentals: Rentals
     plan: RentPlan
-    # How late a machine may be listed before that is given up.
+    # How late a machine may be listed before the check gives up.
     list_limit: timedelta
     tell: Tell
     _renewed_s: float = field(default=float("-inf"))
 
     async def run(self) -> MachineStory:
-        """Return what was seen, however far it got; what was rented is removed before."""
+        """Return the observations, however far it got. The rental is deleted before."""
         story = MachineStory(sent_at=self._now())
         try:
             await self._refused_create(story)
@@ -247,7 +247,7 @@ class PaidChecks:
         return row
 
     async def _until_known(self, status: str, story: MachineStory, rental_id: str) -> None:
-        """Wait for the server, which looks less often: before it knows, it refuses what comes next."""
+        """Wait until the server knows the status. Until then it rejects the next order."""
         deadline = self._now() + self.plan.step_limit
         while (await self.rentals.get(rental_id)).status != status:
             await self._go_on(story, rental_id, deadline)
@@ -281,7 +281,7 @@ class PaidChecks:
             story.broke_off = story.broke_off or str(cannot)
 
     async def _look(self, story: MachineStory) -> dict[str, Any]:
-        """GET the machine, and note its status."""
+        """Read the machine and record its status."""
         at = self._now()
         reply = await self.calls.get("/gpu/instance", instanceId=_known(story.cloud_id))
         if reply.status == 429:
@@ -299,7 +299,7 @@ class PaidChecks:
         return row
 
     async def _listed(self, story: MachineStory) -> dict[str, Any] | None:
-        """Return the machine's row in the list, if some page has it."""
+        """Return the machine's row in the list, if a page has it."""
         for number in range(1, PAGES_MAX + 1):
             reply = await self.calls.get("/gpu/instances", pageSize=str(PAGE_SIZE), pageNum=str(number))
             rows = rows_of(reply, "instances") or []
@@ -311,7 +311,7 @@ class PaidChecks:
         return None
 
     async def _go_on(self, story: MachineStory, rental_id: str, deadline: datetime) -> None:
-        """Wait a little, keep the lease, and give up in time."""
+        """Wait a little, renew the lease, and give up in time."""
         if self._now() > deadline:
             seen = story.sightings[-1].status if story.sightings else "nothing"
             raise CannotLook(f"it took too long; last seen: {seen}")
@@ -331,12 +331,12 @@ def _known(cloud_id: str | None) -> str:
     return cloud_id
 
 
-# A server that is being restarted is waited for a little; the lease holds meanwhile.
+# Wait a little for a restarting server. The lease keeps the machine meanwhile.
 SERVER_RETRIES = 3
 
 
 class LiveContact:
-    """Looks at Novita with the configured key."""
+    """Runs the live checks against Novita with the configured key."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -349,7 +349,7 @@ class LiveContact:
             "gpuherd": __version__,
             "at": self._clock.now().isoformat(timespec="seconds"),
             "cloud": self._settings.novita_api_base_url,
-            # What a doctor that was killed had left on the server.
+            # What a killed doctor left on the server.
             "removedLeftovers": self._removed,
         }
 
@@ -380,7 +380,7 @@ class LiveContact:
             return found
 
     async def _remove_leftovers(self) -> None:
-        # Without a server there is nothing that was rented through it.
+        # Without a server, nothing was rented.
         with contextlib.suppress(CannotLook):
             async with self._server() as rentals:
                 self._removed = await rentals.remove_all()

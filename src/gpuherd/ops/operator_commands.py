@@ -1,4 +1,4 @@
-"""The commands that look at this installation: config, doctor, doctor --live."""
+"""The commands that examine this installation: config, doctor, doctor --live."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ def _order(yes_spend: str | None, report: Path | None) -> LiveOrder:
 
 
 def worst(findings: Sequence[CheckResult]) -> Severity:
-    """Return the verdict on the whole."""
+    """Return the worst severity."""
     order = list(Severity)
     return max((finding.verdict for finding in findings), key=order.index, default=Severity.OK)
 
 
 def exit_code_of(findings: Sequence[CheckResult]) -> ExitCode:
-    """Return how the command ends: a script needs to know only whether there is a problem."""
+    """Return the exit code: scripts only need to know whether there is a problem."""
     problems = [finding for finding in findings if finding.verdict is Severity.PROBLEM]
     if any(finding.check == SETTINGS for finding in problems):
         return ExitCode.CONFIGURATION
@@ -203,22 +203,22 @@ def _run_live(output: Output, order: LiveOrder) -> ExitCode:
 
 
 class LiveChecks(Protocol):
-    """The checks themselves; each method raises `CannotLook` where it cannot be made."""
+    """The live checks. Each method raises `CannotLook` if it cannot be made."""
 
     def look(self, earlier_machine: Mapping[str, Any] | None) -> Sequence[LiveFinding]:
-        """Make the free checks; with the bill of a machine of an earlier run, if there was one."""
+        """Make the free checks, and check the bill of an earlier machine if there is one."""
         ...
 
     def quote(self) -> Quote:
-        """Say what the paid checks cost at most."""
+        """Return the maximum cost of the paid checks."""
         ...
 
     def rent(self, quote: Quote, tell: Callable[[str], None]) -> Rented:
-        """Make the paid checks, and end what was rented for them."""
+        """Make the paid checks and end their rental."""
         ...
 
     def heading(self) -> Mapping[str, Any]:
-        """Return what a report begins with."""
+        """Return the first fields of a report."""
         ...
 
 
@@ -236,11 +236,11 @@ NOTHING_RENTED = "nothing was rented"
 
 @dataclass(frozen=True)
 class _Paid:
-    """How the paid checks went, if they were made at all."""
+    """The result of the paid checks, if they were made."""
 
     rented: Rented | None = None
     quoted_usd: Decimal | None = None
-    # Why they were not made, or not to the end, although the user wanted them.
+    # Why they were not made completely, although the user wanted them.
     failed: str | None = None
     free_shown: bool = False
 
@@ -251,7 +251,7 @@ class _Paid:
 
 
 def run_live_checks(contact: LiveChecks, order: LiveOrder, output: Output) -> ExitCode:
-    """Make the checks, ask before anything is paid for, and tell what was found."""
+    """Make the checks, ask before anything is paid for, and print the findings."""
     earlier = _earlier_report(order.report)
     machine = earlier.get("machine")
     findings = list(contact.look(machine if isinstance(machine, dict) else None))
@@ -313,7 +313,7 @@ def _paid(contact: LiveChecks, order: LiveOrder, output: Output, free: Sequence[
 
 
 def merged(before: Sequence[LiveFinding], after: Sequence[LiveFinding]) -> list[LiveFinding]:
-    """Return the later findings, and the earlier ones where nothing was seen later."""
+    """Return the later findings, and earlier ones that have no later one."""
     found = {finding.check: finding for finding in before}
     for finding in after:
         if finding.verdict is not Agreement.NOT_SEEN or finding.check not in found:
@@ -322,13 +322,13 @@ def merged(before: Sequence[LiveFinding], after: Sequence[LiveFinding]) -> list[
 
 
 def live_exit_code(findings: Sequence[LiveFinding]) -> ExitCode:
-    """Return how the command ends: a script needs to know whether anything differs."""
+    """Return the exit code: scripts need to know whether anything differs."""
     differs = any(finding.verdict is Agreement.DIFFERS for finding in findings)
     return ExitCode.DIFFERS if differs else ExitCode.OK
 
 
 def settings_of(findings: Sequence[LiveFinding]) -> list[str]:
-    """Return the settings that follow, each once."""
+    """Return the recommended settings, each once."""
     return list(dict.fromkeys(line for finding in findings for line in finding.settings))
 
 
@@ -381,7 +381,7 @@ def _earlier_report(path: Path | None) -> dict[str, Any]:
 
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:
-    """Replace the report as a whole; it is for its owner until they attach it somewhere."""
+    """Replace the report file completely. Only its owner may read it."""
     made = path.with_name(f"{path.name}.new")
     try:
         with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -1,4 +1,4 @@
-"""What the commands of the operator share: usable settings or exit 78, and a start that fails."""
+"""Shared by the operator's commands: usable settings or exit 78, and errors of a start."""
 
 from __future__ import annotations
 
