@@ -33,7 +33,7 @@ from gpuherd.simulator.world_state import WorldState
 
 @dataclass(frozen=True, slots=True)
 class ProductQuery:
-    """Which products are wanted; empty means any."""
+    """The requested products; empty means any."""
 
     cluster_id: str = ""
     product_name: str = ""
@@ -58,12 +58,12 @@ def read_product_query(query: Mapping[str, object]) -> ProductQuery:
 
 
 def products_on_sale(state: WorldState, query: ProductQuery) -> list[ProductOnSale]:
-    """Return what matches, sold out or not."""
+    """Return the matching products, also sold-out ones."""
     return [_on_sale(state, product, query) for product in state.catalogue.products if _fits(product, query)]
 
 
 def gpu_names(state: WorldState, cluster: Cluster) -> list[str]:
-    """Return the names of the GPUs that a cluster has."""
+    """Return the names of the GPUs of a cluster."""
     return sorted({product.name for product in state.catalogue.products if cluster.id in product.cluster_ids})
 
 
@@ -206,7 +206,7 @@ async def list_jobs(world: World, query: Values) -> Json:
 
 
 async def list_networks(world: World, _: Values) -> Json:
-    """Answer that the account has no networks."""
+    """Return an empty list: the account has no networks."""
     await ask(world, ApiEndpoint.NETWORKS, lambda: None)
     return {"networks": [], "total": 0}
 
@@ -314,7 +314,7 @@ async def create_prewarm(world: World, body: Values) -> Json:
         product_ids=tuple(fields.texts("productIds", most=IDS_MAX)),
         note=fields.text("note"),
     )
-    # Faults choose it by its image, as they choose machines by their name.
+    # Faults select it by its image, as they select machines by name.
     call = Call(ApiEndpoint.PREWARM_CREATE, request.image_url, cluster_id=request.cluster_id)
     return {"id": await carry_out(world, call, lambda: world.prewarm(request, call))}
 

@@ -76,11 +76,11 @@ FOREVER = 10**11
 
 
 async def list_bills(world: World, query: Values) -> Json:
-    """Answer without pages: whoever asks for a long time gets one long answer."""
+    """Return all rows without pages: a long period gives one long reply."""
     fields = Fields(query)
     now = world.now()
     begin = fields.whole("startTime", low=0, high=FOREVER, default=int(now) - DAY_S)
-    # The last second is part of what is asked for.
+    # The last second belongs to the period.
     end = fields.whole("endTime", low=0, high=FOREVER, default=int(now)) + 1
     cycle_s = CYCLES[fields.one_of("cycleType", list(CYCLES), "Hour")]
     rows = await ask(world, ApiEndpoint.BILL, lambda: billed(world, Span(begin, end), cycle_s))

@@ -1,4 +1,4 @@
-"""What faults do to a call and to a machine."""
+"""Applies faults to calls and machines."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LATE_COMMIT_S = 30.0
 
 
 async def ask(world: WorldState, endpoint: ApiEndpoint, operation: Callable[[], T]) -> T:
-    """Carry out a call about the account."""
+    """Execute a call about the account."""
     return await carry_out(world, Call(endpoint), operation)
 
 
 async def ask_about(
     world: WorldState, endpoint: ApiEndpoint, machine_id: str, operation: Callable[[], T]
 ) -> T:
-    """Carry out a call about one machine; faults may choose it by its name and place."""
+    """Execute a call about one machine. Faults may select it by name and place."""
     try:
         call = world.call_about(endpoint, world.find(machine_id))
     except SimulatedError:
@@ -49,7 +49,7 @@ async def ask_about(
 
 
 async def carry_out(world: WorldState, call: Call, operation: Callable[[], T]) -> T:
-    """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
+    """Run `operation` for `call`. Faults may add `ConnectionCut` or `GarbageReply`."""
     world.record.count(call)
     try:
         result = await _run(world, call, operation)
@@ -80,7 +80,7 @@ async def _run(world: WorldState, call: Call, operation: Callable[[], T]) -> T:
 
 
 def _refuse(world: WorldState, call: Call) -> None:
-    """Answer with an error and do nothing."""
+    """Return an error and do nothing."""
     if fault := world.faults.draw(FaultKind.OUTAGE, call):
         raise _outage(fault)
     if fault := world.faults.draw(FaultKind.RATE_LIMIT, call):
@@ -102,14 +102,14 @@ def _refusal(world: WorldState, fault: Fault, call: Call) -> SimulatedError:
         return error
     auth = world.account.registry_auths.get(call.request.image_auth_id)
     login = f"{auth.username}:{auth.password}" if auth else call.request.image_auth
-    # As it stands in the header with which the registry was asked, and in the URL.
+    # As it stands in the registry's auth header, and in the URL.
     header = base64.b64encode(login.encode()).decode()
     quoted = f"GET https://{quote(login, safe=':')}@registry/v2/ (Basic {header}): {login} is not allowed"
     return SimulatedError(error.status, error.reason, f"{error.message}: {quoted}")
 
 
 def _lose_before_commit(world: WorldState, call: Call) -> None:
-    """Let the connection die with nothing done, or with everything done only later."""
+    """Cut the connection before anything is done, or do everything later."""
     if world.faults.draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
         raise ConnectionCut(committed=False)
     if fault := world.faults.draw(FaultKind.LATE_COMMIT, call):
@@ -118,7 +118,7 @@ def _lose_before_commit(world: WorldState, call: Call) -> None:
 
 
 def _garble_reply(faults: Faults, call: Call, result: object) -> None:
-    """Let the caller hear something else than what happened."""
+    """Return another reply than the true one."""
     if faults.draw(FaultKind.LOST_REPLY_AFTER_COMMIT, call):
         raise ConnectionCut(committed=True)
     if fault := faults.draw(FaultKind.ERROR_AFTER_COMMIT, call):
@@ -154,14 +154,14 @@ PULL_ACCESS_DENIED = "failed to pull image: pull access denied or the repository
 
 
 class FailedPull(NamedTuple):
-    """Why an image cannot be pulled, and whether the cloud goes on trying for ever."""
+    """Why an image cannot be pulled, and whether the cloud retries forever."""
 
     message: str
     stuck: bool
 
 
 def kept_name(faults: Faults, call: Call) -> str:
-    """Return the name that the cloud remembers, which ought to be the one it was given."""
+    """Return the name that the cloud stores; without a fault, the given one."""
     fault = faults.draw(FaultKind.DROP_NAME, call)
     if fault is None:
         return call.name
@@ -175,13 +175,13 @@ def kept_name(faults: Faults, call: Call) -> str:
 
 
 def unlisted_s(faults: Faults, call: Call) -> float:
-    """Return how long the list does not show a new machine yet."""
+    """Return how long a new machine is missing from the list."""
     fault = faults.draw(FaultKind.LIST_LAG, call)
     return 0.0 if fault is None else fault.seconds or 10.0
 
 
 def slowed_s(faults: Faults, call: Call, seconds: float) -> float:
-    """Return how long a pull or a start takes today; infinity if it never ends."""
+    """Return the duration of a pull or start; infinity if it never ends."""
     fault = faults.draw(FaultKind.SLOW_PULL, call)
     if fault is None:
         return seconds
@@ -189,7 +189,7 @@ def slowed_s(faults: Faults, call: Call, seconds: float) -> float:
 
 
 def failed_pull(faults: Faults, call: Call, *, allowed: bool) -> FailedPull | None:
-    """Tell how the pull fails, if a fault or a missing login says that it does."""
+    """Return how the pull fails; None if neither a fault nor a missing login makes it fail."""
     fault = faults.draw(FaultKind.PULL_FAILURE, call)
     if fault is not None:
         return FailedPull(fault.message or PULL_ACCESS_DENIED, stuck=fault.chosen_style == "stuck")
@@ -199,7 +199,7 @@ def failed_pull(faults: Faults, call: Call, *, allowed: bool) -> FailedPull | No
 def plan_reclaim(
     faults: Faults, call: Call, machine: SimulatedMachine, running_at: float, times: Times, speed: float
 ) -> float | None:
-    """Announce an eviction if a fault says so; return when it will be over."""
+    """Announce an eviction if a fault requires it; return when it is over."""
     if machine.request.billing_mode != "spot" or not math.isfinite(running_at) or machine.failure is not None:
         return None
     fault = faults.draw(FaultKind.RECLAIM, call)

@@ -1,4 +1,4 @@
-"""Everything that can go wrong on purpose: kinds of faults, which calls they strike, and the log of calls."""
+"""Kinds of faults, the calls that they strike, and the log of calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_LENGTH = 10_000
 
 
 class ApiEndpoint(StrEnum):
-    """Each call by a short name, the same in faults, counters and logs."""
+    """The short name of each call, the same in faults, counters and logs."""
 
     CLUSTERS = "clusters"
     PRODUCTS = "products"
@@ -57,26 +57,26 @@ class ApiEndpoint(StrEnum):
     METRICS = "metrics"
     BILL = "bill"
     BALANCE = "balance"
-    # Not Novita's: a request to the program on a machine.
+    # Not a call to Novita: a request to the program on a machine.
     APP = "app"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, as far as faults and logs may know it."""
+    """One request, as faults and logs see it."""
 
     endpoint: ApiEndpoint
     name: str = ""
     product_id: str = ""
     cluster_id: str = ""
     machine_id: str = ""
-    # What a create asks for, so that it can still be carried out after its reply was lost.
+    # The body of a create, so that it can be executed after its reply was lost.
     request: CreateRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedCall:
-    """One line of the log: never a body, so never a secret."""
+    """One entry of the log. It contains no body, so no secret."""
 
     at: float
     endpoint: str
@@ -100,7 +100,7 @@ class CallLog:
 
 
 class FaultKind(StrEnum):
-    """Everything that can go wrong on purpose."""
+    """The kinds of faults."""
 
     REFUSE = "refuse"
     SOLD_OUT = "sold_out"
@@ -131,12 +131,12 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultKindSpec:
-    """What a kind of fault means, where it strikes unless told otherwise, and its styles, usual one first."""
+    """The meaning of a kind of fault, its default endpoints, and its styles, usual one first."""
 
     meaning: str
     endpoints: tuple[ApiEndpoint, ...] = ()
     styles: tuple[str, ...] = ()
-    # Any other word is a style too (a status that the cloud does not have).
+    # True if any other word is a style too (a status that the cloud does not have).
     free_style: bool = False
 
 
@@ -221,7 +221,7 @@ FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: when and where it strikes, and its particulars (which of them count depends on the kind)."""
+    """One fault: when and where it strikes, and its parameters (which ones count depends on the kind)."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -263,7 +263,7 @@ class Fault:
         return self.count is None and self.probability >= 1
 
     def matches(self, call: Call) -> bool:
-        # A fault for all endpoints means Novita's; the programs on the machines must be named.
+        # A fault for all endpoints means Novita's. Programs on machines must be named.
         endpoints = self.endpoints or FAULT_KIND_SPECS[self.kind].endpoints or NOVITA_ENDPOINTS
         return (
             call.endpoint in endpoints
@@ -275,7 +275,7 @@ class Fault:
 
 @dataclass(slots=True)
 class ArmedFault:
-    """A fault that has been set, and how often it has struck since."""
+    """An armed fault, and how often it has struck."""
 
     fault: Fault
     since: float
@@ -289,7 +289,7 @@ class ArmedFault:
 
 
 class Faults:
-    """All faults that are set; chance is asked only where the odds are not certain."""
+    """All armed faults. Randomness is used only if the odds are not certain."""
 
     def __init__(self, now: Callable[[], float], rng: Random) -> None:
         self._now = now
@@ -305,7 +305,7 @@ class Faults:
         self.add(*faults)
 
     def draw(self, kind: FaultKind, call: Call) -> Fault | None:
-        """Return the fault of this kind that strikes this call, if one does, and count it."""
+        """Return the fault of this kind that strikes this call, if any, and count it."""
         for armed in self.armed:
             fault = armed.fault
             if fault.kind is not kind or not fault.matches(call) or not armed.is_live(self._now()):
@@ -317,7 +317,7 @@ class Faults:
         return None
 
     def always_strikes(self, kind: FaultKind, call: Call) -> bool:
-        """Return True if a fault of this kind strikes such a call every time, without striking."""
+        """Return True if a fault of this kind strikes such a call every time. Nothing is counted."""
         return any(
             armed.fault.kind is kind
             and armed.fault.is_permanent
@@ -328,7 +328,7 @@ class Faults:
 
 
 def fault_to_json(fault: Fault) -> dict[str, object]:
-    """Return what differs from a plain fault of its kind."""
+    """Return the fields that differ from a default fault of its kind."""
     shown: dict[str, object] = _fault_json().dump_python(
         fault, mode="json", by_alias=True, exclude_defaults=True
     )
@@ -336,7 +336,7 @@ def fault_to_json(fault: Fault) -> dict[str, object]:
 
 
 def fault_from_json(values: Mapping[str, object]) -> Fault:
-    """Read one fault; an unknown name is refused, because a misspelt one would never strike."""
+    """Parse one fault. An unknown name is rejected, because a misspelled one would never strike."""
     try:
         return _fault_json().validate_python(values)
     except ValidationError as error:
@@ -352,7 +352,7 @@ def _fault_json() -> TypeAdapter[Fault]:
 
 
 def kinds_to_json() -> dict[str, object]:
-    """Return every kind with its meaning, so that a person finds them without the source."""
+    """Return every kind with its meaning, so that users find them without the source."""
     return {
         kind.value: {
             "meaning": rules.meaning,

@@ -54,7 +54,7 @@ PAGE_SIZE_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page is wanted; 0 and 1 both mean the first."""
+    """The requested page; 0 and 1 both mean the first."""
 
     size: int = PAGE_SIZE
     number: int = 0
@@ -72,7 +72,7 @@ FIRST_PAGE = Paging()
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Which machines are wanted; the name filters are fuzzy, as upstream."""
+    """The requested machines; name filters are fuzzy, like Novita's."""
 
     paging: Paging = FIRST_PAGE
     name: str = ""
@@ -86,14 +86,14 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class MachinePage:
-    """One page of the list and how many rows all pages are said to have."""
+    """One page of the list, and the reported number of all rows."""
 
     rows: tuple[Snapshot, ...]
     total: int
 
 
 def read_paging(query: Mapping[str, object], number: str = "pageNum") -> Paging:
-    """Read which page is wanted; some calls spell its `number` in their own way."""
+    """Parse the requested page; some calls use another name for `number`."""
     fields = Fields(query)
     return Paging(
         size=fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
@@ -102,7 +102,7 @@ def read_paging(query: Mapping[str, object], number: str = "pageNum") -> Paging:
 
 
 def read_list_query(query: Mapping[str, object]) -> ListQuery:
-    """Read the filters; names that Novita does not know (`page`, `pageNumber`) have no effect, as there."""
+    """Parse the filters. Unknown names (`page`, `pageNumber`) have no effect, like at Novita."""
     fields = Fields(query)
     return ListQuery(
         read_paging(query), fields.text("name"), fields.text("productName"), fields.text("status")
@@ -116,7 +116,7 @@ def show_machine(state: WorldState, machine_id: str) -> Snapshot:
 
 
 def list_machines(state: WorldState, query: ListQuery) -> MachinePage:
-    """Return a page, newest first; only the rows of this page are looked at closely."""
+    """Return a page, newest first. Only the rows of this page are built."""
     call = Call(ApiEndpoint.LIST, name=query.name)
     if state.faults.draw(FaultKind.EMPTY_LIST, call):
         return MachinePage((), 0)
@@ -141,10 +141,10 @@ def list_machines(state: WorldState, query: ListQuery) -> MachinePage:
 
 
 def _matching(state: WorldState, query: ListQuery) -> tuple[Iterable[SimulatedMachine], int]:
-    """Return what the query wants, newest first, and how many that are."""
+    """Return the matching machines, newest first, and their number."""
     everything, now = state.newest_first(), state.now()
     if query.wants_all and state.all_listed_at <= now:
-        # The usual case, and with ten thousand machines it matters: nothing needs to be looked at.
+        # The common case. With ten thousand machines it matters that none is examined.
         return everything, len(state.listed)
     name, product_name = query.name.casefold(), query.product_name.casefold()
     matching = [

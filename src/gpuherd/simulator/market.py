@@ -1,4 +1,4 @@
-"""Where a request can be sold and at what price: stock, placement, and how the market moves by itself."""
+"""Stock, placement and prices, and how the market moves by itself."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gpuherd.simulator.simulated_request import (
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Every knob; the default is a market that stands still."""
+    """The parameters of the market; by default it does not move."""
 
-    # Spot prices walk this far at most from where they began, as a part of it, one step a `walk_every_s`.
+    # Spot prices move at most by this share from their start, one step every `walk_every_s`.
     price_range: float = 0.0
     walk_every_s: float = HOUR_S
-    # Whether a running machine pays today's price, or the one it was rented at.
+    # True if a running machine pays today's price, False for the price at its rental.
     price_follows: bool = False
-    # Mean seconds for which a product is for sale in a cluster, and then is not.
+    # Mean seconds for which a product is in stock in a cluster, before it is sold out.
     in_stock_s: float | None = None
     out_of_stock_s: float = HOUR_S
-    # Mean seconds until a spot machine is taken back, after the hour that is guaranteed.
+    # Mean seconds until a spot machine is evicted, after the guaranteed hour.
     reclaim_mean_s: float | None = None
-    # Which parts of the evictions come with a shorter notice, and with none.
+    # The shares of evictions with a shorter notice, and with none.
     short_notice: float = 0.1
     no_notice: float = 0.05
 
@@ -54,21 +54,21 @@ CALM = Weather()
 
 
 def walked(product: Product, began_at: int, weather: Weather, rng: Random) -> int:
-    """Return the next spot price of a product that began at a price; it never leaves the range."""
+    """Return the next spot price of a product. It stays within the range of its first price."""
     step = rng.uniform(-1, 1) * began_at * weather.price_range / 4
     low, high = began_at * (1 - weather.price_range), began_at * (1 + weather.price_range)
     return max(1, round(min(high, max(low, product.spot_price + step))))
 
 
 def reclaim_after_s(weather: Weather, guaranteed_s: float, rng: Random) -> float | None:
-    """Return how long after it runs a spot machine gets its notice, if it ever does."""
+    """Return how long after its start a spot machine gets its notice; None if never."""
     if weather.reclaim_mean_s is None:
         return None
     return guaranteed_s + rng.expovariate(1 / weather.reclaim_mean_s)
 
 
 def notice_s(weather: Weather, usual_s: float, rng: Random) -> float:
-    """Return how long the notice is: the usual time, a part of it, or nothing."""
+    """Return the length of the notice: the usual time, a part of it, or zero."""
     draw = rng.random()
     if draw < weather.no_notice:
         return 0.0
@@ -78,7 +78,7 @@ def notice_s(weather: Weather, usual_s: float, rng: Random) -> float:
 
 
 def stock_turn_s(weather: Weather, rng: Random, *, in_stock: bool) -> float | None:
-    """Return how long the present state of a shelf lasts, if shelves change at all."""
+    """Return how long the present stock state lasts; None if it never changes."""
     if weather.in_stock_s is None:
         return None
     return rng.expovariate(1 / (weather.in_stock_s if in_stock else weather.out_of_stock_s))
@@ -97,7 +97,7 @@ class Stock:
             for product in catalogue.products
             for cluster_id in product.cluster_ids
         }
-        # Not for sale at the moment, however many units there are.
+        # Not for sale now, even if units are free.
         self.withheld: set[tuple[str, str]] = set()
 
     def sells(self, product_id: str, cluster_id: str) -> bool:
@@ -125,7 +125,7 @@ class Stock:
 
 
 def inventory_state(units: int) -> str:
-    """Put a number of free units into the cloud's four words."""
+    """Return the cloud's word for a number of free units."""
     if units <= 0:
         return "none"
     if units < LOW_UNITS:
@@ -140,7 +140,7 @@ FreeUnits = Callable[[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A cluster, the price units that one GPU (or a machine without) costs an hour, and what one gets."""
+    """A cluster, the price units per hour of one GPU (or of a machine without one), and the hardware."""
 
     cluster_id: str
     price: int
@@ -150,7 +150,7 @@ class Placement:
 
 
 def place(request: CreateRequest, catalogue: CloudCatalogue, free_units: FreeUnits, rng: Random) -> Placement:
-    """Choose a cluster as the cloud does: the one asked for, or any that has enough."""
+    """Choose a cluster like the cloud: the requested one, or any with enough units."""
     if request.cluster_id and catalogue.cluster(request.cluster_id) is None:
         raise not_found("cluster")
     if request.kind == "cpu":
@@ -175,14 +175,14 @@ def place(request: CreateRequest, catalogue: CloudCatalogue, free_units: FreeUni
 
 
 def new_id(taken: Container[str], rng: Random) -> str:
-    """Draw an id; a world that was kept and reloaded with the same seed would draw the same ones again."""
+    """Return a new id. A reloaded world with the same seed would otherwise draw the same ids again."""
     while (machine_id := f"{rng.getrandbits(64):016x}") in taken:
         continue
     return machine_id
 
 
 def proxy_ports(request: CreateRequest, before: Mapping[int, int], rng: Random) -> dict[int, int]:
-    """Give SSH and every TCP port a new place at the proxy, none of those that were used before."""
+    """Return new proxy ports for SSH and every TCP port; none was used before."""
     exposed = [*request.ports, *(ExposedPort(tool.port, tool.protocol) for tool in request.tools)]
     numbers = {SSH_PORT, *(port.number for port in exposed if port.protocol == "tcp")}
     enough = len(numbers) + len(before)

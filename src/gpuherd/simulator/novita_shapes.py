@@ -81,7 +81,7 @@ def cpu_product_shape(product: CpuProduct) -> Json:
 def instance_shape(
     snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses, *, with_secrets: bool
 ) -> Json:
-    """Return an instance; only a get says the passwords."""
+    """Return an instance; only a GET contains the passwords."""
     machine, now, request = snapshot.machine, snapshot.at, snapshot.machine.request
     cluster = catalogue.cluster(machine.cluster_id)
     state, message = machine.error(now)
@@ -157,7 +157,7 @@ def template_shape(template: StoredTemplate) -> Json:
 
 
 def registry_auth_shape(auth: RegistryAuth) -> Json:
-    # In clear, as upstream: the holder of the API key holds these too.
+    # In clear text, like Novita: the holder of the API key may see these.
     return {"id": auth.id, "name": auth.name, "username": auth.username, "password": auth.password}
 
 
@@ -231,7 +231,7 @@ def volume_shape(volume: NetworkVolume, catalogue: CloudCatalogue) -> Json:
         "storageSize": volume.size_gb,
         "clusterId": volume.cluster_id,
         "clusterName": cluster.label if cluster else "",
-        # For one GB and one day.
+        # Per GB and day.
         "price": str(int(VOLUME_USD_PER_GB_DAY * PRICE_UNITS_PER_USD)),
     }
 
@@ -251,7 +251,7 @@ def prewarm_shape(task: PrewarmTask, now: float, catalogue: CloudCatalogue) -> J
             {"productId": product_id, "productName": product.name if product else ""}
             for product_id, product in products
         ],
-        # In bytes; nobody knows it before the image is there.
+        # In bytes; unknown until the image is there.
         "imageSize": str(task.size_bytes) if done_at is not None and not task.failure else "0",
         "createTime": str(int(task.created_at)),
         "state": task.state(now),
@@ -265,7 +265,7 @@ LOG_PORT = 2224
 
 
 class ServedLogs(NamedTuple):
-    """Where the logs of a machine are served; empty while there is none."""
+    """Where the logs of a machine are served; empty if there is none."""
 
     system: str
     instance: str
@@ -274,7 +274,7 @@ class ServedLogs(NamedTuple):
 def log_addresses(snapshot: Snapshot, addresses: Addresses) -> ServedLogs:
     """Return the addresses as they are shown beside a machine."""
     is_running = snapshot.status == "running"
-    # The log of the cloud can be read as soon as there is something to tell: the pull.
+    # The cloud's log is readable as soon as the pull begins.
     if not is_running and snapshot.status not in ("creating", "pulling"):
         return ServedLogs("", "")
     root = addresses.http(snapshot.machine.id, snapshot.machine.cluster_id, LOG_PORT)

@@ -36,7 +36,7 @@ _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class AccountJob:
-    """Work in the background that a call left behind."""
+    """Background work that a call started."""
 
     id: str
     kind: str
@@ -49,7 +49,7 @@ class AccountJob:
 
 
 class Account:
-    """Templates and registry logins can be changed; official templates belong to the cloud."""
+    """Templates and registry logins of the account. Official templates belong to the cloud."""
 
     def __init__(self, catalogue: CloudCatalogue, rng: Random) -> None:
         self._rng = rng
@@ -90,7 +90,7 @@ class Account:
         del self.registry_auths[auth_id]
 
     def may_pull(self, image_url: str, image_auth_id: str, image_auth: str = "") -> bool:
-        """Return True if the registry would hand out the image for the login that came with the request."""
+        """Return True if the registry accepts the login of the request for the image."""
         for prefix, auth_id in self._private_images:
             if image_url.startswith(prefix):
                 auth = self.registry_auths.get(auth_id)
@@ -155,7 +155,7 @@ SIZE_GB_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class NetworkVolume:
-    """A volume, and when it had which size."""
+    """A volume and its sizes over time."""
 
     id: str
     name: str
@@ -178,14 +178,14 @@ class NetworkVolume:
 
 @dataclass(slots=True)
 class Volumes:
-    """All volumes that ever were; deleted ones stay for the bill."""
+    """All volumes ever made. Deleted ones stay for the bill."""
 
     catalogue: CloudCatalogue
     rng: Random
     all: dict[str, NetworkVolume] = field(default_factory=dict)
 
     def listed(self) -> list[NetworkVolume]:
-        """Return those that exist, newest first."""
+        """Return the existing volumes, newest first."""
         return [volume for volume in reversed(self.all.values()) if volume.deleted_at is None]
 
     def find(self, volume_id: str) -> NetworkVolume:
@@ -225,7 +225,7 @@ class Volumes:
         self.all[volume_id] = replace(volume, deleted_at=now)
 
     def check_mount(self, volume_id: str, cluster_id: str) -> None:
-        """Refuse a volume that does not exist or lies elsewhere."""
+        """Reject a volume that does not exist or lies elsewhere."""
         if self.find(volume_id).cluster_id != cluster_id:
             raise SimulatedError(
                 400, "NETWORK_STORAGE_UNAVAILABLE", "the network storage is in another cluster"
@@ -245,7 +245,7 @@ IMAGE_GB_MAX = 100
 GB = 10**9
 
 
-# What is left of a pull where the image is already there.
+# The share of a pull that is left if the image is already there.
 PREWARMED_SHARE = 0.1
 
 
@@ -253,13 +253,13 @@ PENDING, RUNNING, SUCCEEDED, FAILED = STATES = ("Pending", "Running", "Succeeded
 PULLED = "image pulled successfully"
 
 
-# Apart from the world's chance, so that a prewarm does not change which machines are drawn after it.
+# A separate generator, so that a prewarm does not change which machines are drawn later.
 _SEED = 20_28
 
 
 @dataclass(frozen=True, slots=True)
 class PrewarmRequest:
-    """What a create asks for; without products it is for the whole cluster."""
+    """The body of a create; without products it is for the whole cluster."""
 
     image_url: str
     cluster_id: str
@@ -280,9 +280,9 @@ class PrewarmTask:
     note: str
     created_at: float
     running_at: float
-    # None of a pull that never ends.
+    # None for a pull that never ends.
     done_at: float | None
-    # Why it will fail; empty where it will not.
+    # Why it will fail; empty if it will not.
     failure: str = ""
     deleted: bool = False
 
@@ -305,7 +305,7 @@ class PrewarmTask:
         return FAILED if self.failure else SUCCEEDED
 
     def reasons(self, now: float) -> list[str]:
-        """Return what is said about the end, which is not only said of bad ones."""
+        """Return the text about the end. Successful tasks have one too."""
         return [self.failure or PULLED] if self.is_done(now) else []
 
     def serves(self, image_url: str, cluster_id: str, product_id: str, now: float) -> bool:
@@ -317,7 +317,7 @@ class PrewarmTask:
 
 @dataclass(slots=True)
 class Prewarms:
-    """All tasks that ever were: a deleted one keeps its id from being drawn again."""
+    """All tasks ever made. A deleted task keeps its id reserved."""
 
     catalogue: CloudCatalogue
     rng: Random = field(default_factory=lambda: Random(_SEED))
@@ -326,7 +326,7 @@ class Prewarms:
     image_gb_max: int = IMAGE_GB_MAX
 
     def listed(self) -> list[PrewarmTask]:
-        """Return those that exist, newest first."""
+        """Return the existing tasks, newest first."""
         return [task for task in reversed(self.all.values()) if not task.deleted]
 
     def find(self, task_id: str) -> PrewarmTask:
@@ -338,7 +338,7 @@ class Prewarms:
     def create(
         self, request: PrewarmRequest, now: float, *, pending_s: float, pull_s: float, failure: str
     ) -> str:
-        """Take on a task, whose end is known to the world from its beginning, and return its id."""
+        """Create a task and return its id. Its end is decided now."""
         self._check(request)
         if not failure and image_bytes(request.image_url) > self.image_gb_max * GB:
             failure = f"the image is larger than {self.image_gb_max} GB"
@@ -361,7 +361,7 @@ class Prewarms:
         self.all[task_id] = replace(self.find(task_id), note=note)
 
     def delete(self, task_ids: Sequence[str]) -> None:
-        """Remove all of these, or none where one of them is not there."""
+        """Delete all of these; none if one of them does not exist."""
         for task in [self.find(task_id) for task_id in task_ids]:
             self.all[task.id] = replace(task, deleted=True)
 
@@ -387,5 +387,5 @@ class Prewarms:
 
 
 def image_bytes(image_url: str) -> int:
-    """Return how large an image is: always the same for the same one, and below 25 GB."""
+    """Return the size of an image: always the same for the same image, and below 25 GB."""
     return 500_000_000 + zlib.crc32(image_url.encode()) * 5

@@ -24,17 +24,17 @@ VOLUME_USD_PER_GB_DAY = Fraction(2, 1000)
 
 
 def gpu_usd_per_hour(price_units: int, gpu_num: int) -> Fraction:
-    """Return what a machine costs an hour by its product; one without a GPU is priced as a whole."""
+    """Return the hourly cost of a machine. One without a GPU is priced as a whole."""
     return Fraction(price_units * max(1, gpu_num), PRICE_UNITS_PER_USD)
 
 
 def paid_disk_gb(disk_gb: int) -> int:
-    """Return how much of a root disk is paid for; a part of it is free."""
+    """Return the billed part of a root disk; the first part is free."""
     return max(0, disk_gb - FREE_DISK_GB)
 
 
 def disk_usd_per_hour(disk_gb: int) -> Fraction:
-    """Return what a root disk costs an hour."""
+    """Return the hourly cost of a root disk."""
     return paid_disk_gb(disk_gb) * DISK_USD_PER_GB_DAY / 24
 
 
@@ -46,7 +46,7 @@ GPU, DISK, VOLUME = "gpu", "disk", "volume"
 
 
 class Dated(NamedTuple):
-    """From this moment on (Unix seconds) this value holds: a price, or a size."""
+    """A value (a price or a size) that is valid from this moment on (Unix seconds)."""
 
     at: float
     value: int
@@ -83,7 +83,7 @@ class Charge:
 
 
 def cut(span: Span, changes: Sequence[Dated]) -> Iterator[tuple[Span, int]]:
-    """Yield the parts of `span` with the value that held in each; the first change may lie before it."""
+    """Yield the parts of `span` with the value in each. The first change may lie before the span."""
     for number, change in enumerate(changes):
         until = changes[number + 1].at if number + 1 < len(changes) else span.end
         begin, end = max(span.begin, change.at), min(span.end, until)
@@ -96,7 +96,7 @@ def total_usd(all_charges: Iterable[Charge]) -> Fraction:
 
 
 def millionths(usd: Fraction) -> Decimal:
-    """Return an amount that people can read, to the millionth of a dollar."""
+    """Return an amount for people, to the millionth of a dollar."""
     return (Decimal(usd.numerator) / Decimal(usd.denominator)).quantize(Decimal("0.000001"))
 
 
@@ -112,7 +112,7 @@ CYCLES = {"Hour": HOUR_S, "Day": DAY_S}
 
 @dataclass(frozen=True, slots=True)
 class BillRow:
-    """What one owner owes for one kind of thing at one price in one hour or day."""
+    """The charge for one owner, kind and price in one hour or day."""
 
     owner_id: str
     kind: str
@@ -128,7 +128,7 @@ class BillRow:
 
 
 def bill_rows(charges: Iterable[Charge], now: float, window: Span, cycle_s: int = HOUR_S) -> list[BillRow]:
-    """Return the rows of whole cycles that lie in `window`, and that the cloud has written by `now`."""
+    """Return the rows of whole cycles in `window` that the cloud has written by `now`."""
     settled = (now - LATE_S) // HOUR_S * HOUR_S
     window = Span(window.begin // cycle_s * cycle_s, min(window.end, settled))
     pieces = sorted(
@@ -188,13 +188,13 @@ BUSY = Use(0.0, 80.0, 40.0)
 
 
 class UseTraces:
-    """A trace for each machine that has one; all others are busy."""
+    """The configured use of machines. All others are busy."""
 
     def __init__(self) -> None:
         self.traces: dict[str, list[Use]] = {}
 
     def set(self, machine_id: str, use: Use) -> None:
-        """Let a machine be this busy from a moment on; what was planned for later is given up."""
+        """Set how busy a machine is from a moment on. Later plans are dropped."""
         earlier = [it for it in self.traces.get(machine_id, []) if it.at < use.at]
         self.traces[machine_id] = [*earlier, use]
 
@@ -206,7 +206,7 @@ class UseTraces:
     def samples(
         self, machine_id: str, window: Span, interval_s: int, is_running: Callable[[float], bool]
     ) -> list[UseSample]:
-        """Return what was measured while the machine ran; there are no samples of a stopped one."""
+        """Return the samples while the machine ran. A stopped machine has none."""
         first = -(-int(window.begin) // interval_s) * interval_s
         return [
             UseSample(moment, *self.at(machine_id, moment)[1:])

@@ -1,4 +1,4 @@
-"""What the simulated cloud sells and where: clusters, GPU and CPU products, official templates."""
+"""What the simulated cloud sells: clusters, GPU and CPU products, official templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FREE_DISK_GB = 60
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A data centre: the wire wants the id, people read the label."""
+    """A data center: the API uses the id, people read the label."""
 
     id: str
     label: str
@@ -37,7 +37,7 @@ class Product:
     price: int
     spot_price: int
     cluster_ids: tuple[str, ...]
-    # Regions whose label is printed although no such cluster is listed any more.
+    # Regions whose label is shown although the cluster is no longer listed.
     retired_labels: tuple[str, ...] = ()
 
     @property
@@ -46,7 +46,7 @@ class Product:
 
     @property
     def monthly_prices(self) -> tuple[tuple[int, int], ...]:
-        """(months, price units a month): a tenth off for one month, three tenths off for a year."""
+        """(months, price units a month): ten percent off for one month, thirty percent for a year."""
         hours = 720
         return ((1, self.price * hours * 90 // 100), (12, self.price * hours * 70 // 100))
 
@@ -99,14 +99,14 @@ class StoredTemplate:
 
 @dataclass(frozen=True, slots=True)
 class CloudCatalogue:
-    """Everything on sale, and what the account owns at the beginning."""
+    """Everything on sale, and the initial resources of the account."""
 
     clusters: tuple[Cluster, ...]
     products: tuple[Product, ...]
     cpu_products: tuple[CpuProduct, ...]
     templates: tuple[StoredTemplate, ...] = ()
     registry_auths: tuple[RegistryAuth, ...] = ()
-    # Images that begin so can be pulled only with the registry auth of that id.
+    # Images with this prefix need the registry auth of that id.
     private_images: tuple[tuple[str, str], ...] = ()
 
     def cluster(self, cluster_id: str) -> Cluster | None:
@@ -136,7 +136,7 @@ CLUSTERS = (
     Cluster("us-ca-1", "US-CA-01 (California)", instance_network=False),
     Cluster("us-ca-3", "US-CA-03 (California)"),
     Cluster("as-sgp-2", "AS-SGP-02 (Singapore)"),
-    # The label's code cannot be had from the id by any rule: clients must look it up.
+    # The code in the label does not follow from the id: clients must look it up.
     Cluster("cn-hongkong-1", "CN-HK-01 (Hong Kong)"),
     Cluster("as-in-1", "AS-IN-01 (India)", network_storage=False),
     Cluster("oc-au-1", "OC-AU-01 (Australia)"),
@@ -150,7 +150,7 @@ PRODUCTS = (
     _gpu("4090.16c62g.os", "RTX 4090 24GB", 16, 62, "0.34", "0.17", "us-ca-6 as-sgp-2"),
     _gpu("4090.16c96g.v2", "RTX 4090 24GB", 16, 96, "0.39", "0.20", "cn-hongkong-1 as-in-1"),
     _gpu("4090.16c125g", "RTX 4090 24GB", 16, 125, "0.35", "0.18", "us-ca-6 eu-de-1"),
-    # An old id, out of stock for ever, in a region that the list of clusters does not know.
+    # An old id, always out of stock, in a region that is not listed.
     Product("26", "RTX 4090 24GB", 16, 62, _usd("0.67"), 0, (), ("US-01 (Dallas)",)),
     _gpu("3090.16c92g", "RTX 3090 24GB", 16, 92, "0.21", "0.11", "us-ca-6 as-in-1"),
     _gpu("5090.16c92g", "RTX 5090 32GB", 16, 92, "0.63", "0.32", "us-ca-6 as-sgp-2 oc-au-1"),
@@ -239,7 +239,7 @@ TEMPLATES = (
 
 
 def default_catalogue() -> CloudCatalogue:
-    """Return the cloud that the demo and most tests live on."""
+    """Return the cloud of the demo and most tests."""
     return CloudCatalogue(
         clusters=CLUSTERS,
         products=PRODUCTS,
@@ -252,7 +252,7 @@ def default_catalogue() -> CloudCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class ProductOnSale:
-    """A product with the units that are free, in the cluster asked about or in all of them."""
+    """A product with its free units, in the requested cluster or in all."""
 
     product: Product
     units: int

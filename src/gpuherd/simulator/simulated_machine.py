@@ -1,4 +1,4 @@
-"""One simulated machine: past and planned statuses, what each command plans, charges and addresses."""
+"""One simulated machine: past and planned statuses, the effects of commands, charges and addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuherd.simulator.simulated_request import CreateRequest
 
 
 class Addresses(Protocol):
-    """Words an address; `port` is the container's, `proxy_port` the one drawn for this start."""
+    """Builds the addresses of a machine; `port` is the container's, `proxy_port` the one of this start."""
 
     def http(self, machine_id: str, cluster_id: str, port: int) -> str: ...
 
@@ -34,7 +34,7 @@ class Addresses(Protocol):
 
 
 class NovitaAddresses:
-    """The real host names, which only the real cloud answers."""
+    """The real host names, which only the real cloud serves."""
 
     def http(self, machine_id: str, cluster_id: str, port: int) -> str:
         return f"https://{machine_id}-{port}.{cluster_id}.gpu-instance.novita.ai"
@@ -82,7 +82,7 @@ class StatusChange(NamedTuple):
 
 
 class StatusError(NamedTuple):
-    """What `statusError` says, from this moment on."""
+    """The content of `statusError` from this moment on."""
 
     at: float
     state: str
@@ -90,35 +90,35 @@ class StatusError(NamedTuple):
 
 
 class Reclaim(NamedTuple):
-    """A spot machine's eviction: told, begun, over."""
+    """The eviction of a spot machine: announced, begun, over."""
 
     notice_at: float
     begin_at: float
     end_at: float
-    # The documents leave open whether the time is shown with the notice or when the reclaim begins.
+    # The documents do not say whether the time is shown with the notice or when the reclaim begins.
     time_shown_at: float
 
 
 @dataclass(slots=True)
 class SimulatedMachine:
-    """A machine and all that ever happened to it; times are the world's Unix seconds."""
+    """A machine with its whole history. Times are the world's Unix seconds."""
 
     id: str
     request: CreateRequest
     name: str
     cluster_id: str
     created_at: float
-    # Price units for one GPU and one hour (for the whole machine when it has no GPU), and since when.
+    # Price units per hour for one GPU (for the whole machine if it has no GPU), and since when.
     prices: list[Dated]
     product_name: str
     cpu_num: int
     memory_gb: int
     gpu_ids: list[int]
     ssh_password: str = field(repr=False)
-    # The size of the root disk in GB, and since when.
+    # Size of the root disk in GB, and since when.
     disks: list[Dated]
     turns: list[StatusChange] = field(default_factory=list)
-    # Container port to the proxy's port; drawn anew on every start.
+    # Container port to proxy port; drawn again at every start.
     proxy_ports: dict[int, int] = field(default_factory=dict)
     app_up_at: float | None = None
     failure: StatusError | None = None
@@ -130,36 +130,36 @@ class SimulatedMachine:
 
     @property
     def price(self) -> int:
-        """Return the price that holds since its last change."""
+        """Return the present price."""
         return self.prices[-1].value
 
     def status(self, now: float) -> str:
-        """Return the status at `now`; for most machines the last turn is long past."""
+        """Return the status at `now`. Most machines changed it long ago."""
         if self.turns[-1].at <= now:
             return self.turns[-1].status
         return self.turns[max(0, bisect_right(self.turns, now, key=lambda turn: turn.at) - 1)].status
 
     def is_gone(self, now: float) -> bool:
-        """Return True if the cloud denies that there ever was such a machine."""
+        """Return True if the cloud no longer knows the machine."""
         return self.gone_at is not None and now >= self.gone_at
 
     def is_alive(self, now: float) -> bool:
-        """Return True if the machine exists and its removal was not asked for."""
+        """Return True if the machine exists and its removal was not requested."""
         return not self.is_gone(now) and self.status(now) not in REMOVAL_STATUSES
 
     def last(self, status: str, now: float) -> float | None:
-        """Return when the machine last came into `status`."""
+        """Return when the machine last entered `status`."""
         return next(
             (turn.at for turn in reversed(self.turns) if turn.status == status and turn.at <= now), None
         )
 
     def replan(self, now: float, *turns: StatusChange) -> None:
-        """Give up what was planned and plan this instead; the past stays."""
+        """Replace the planned changes. The past stays."""
         self.turns = [turn for turn in self.turns if turn.at <= now]
         self.turns.extend(turns)
 
     def app_is_up(self, now: float) -> bool:
-        """Return True if the program in the container answers yet."""
+        """Return True if the program in the container answers."""
         return self.status(now) == "running" and self.app_up_at is not None and now >= self.app_up_at
 
     def error(self, now: float) -> tuple[str, str]:
@@ -169,7 +169,7 @@ class SimulatedMachine:
         return self.failure.state, self.failure.message
 
     def spot_status(self, now: float) -> str:
-        """Return how safe a spot machine is; empty for any other and for one that is stopped."""
+        """Return the spot state of a running spot machine; otherwise an empty text."""
         if self.request.billing_mode != "spot":
             return ""
         if self.reclaim is not None and now >= self.reclaim.notice_at:
@@ -179,7 +179,7 @@ class SimulatedMachine:
         return "running" if self.status(now) in BILLED_STATUSES else ""
 
     def spot_reclaim_time(self, now: float) -> int:
-        """Return the Unix second of the reclaim, 0 while there is none to tell of."""
+        """Return the Unix second of the reclaim; 0 if there is none to show."""
         if self.reclaim is None or now < self.reclaim.time_shown_at:
             return 0
         return int(self.reclaim.begin_at)
@@ -204,7 +204,7 @@ def machine_charges(machine: SimulatedMachine, now: float) -> list[Charge]:
 
 
 def gpu_spans(machine: SimulatedMachine, now: float) -> Iterator[Span]:
-    """Yield each stretch of time in which the cards are paid for: from the pull to the stop."""
+    """Yield the billed times of the GPUs: from the pull to the stop."""
     begin: float | None = None
     for turn in machine.turns:
         if turn.at >= now:
@@ -220,20 +220,20 @@ def gpu_spans(machine: SimulatedMachine, now: float) -> Iterator[Span]:
 
 
 def disk_span(machine: SimulatedMachine, now: float) -> Span:
-    """Return how long the disk is there: from the create to the removal, stopped or not."""
+    """Return the time of the disk: from the create to the removal, stopped or not."""
     removed = next((turn.at for turn in machine.turns if turn.status == "removed"), now)
     return Span(machine.created_at, max(machine.created_at, min(removed, now)))
 
 
 def billed_gpu_s(machine: SimulatedMachine, now: float) -> float:
-    """Return the GPU-seconds paid for: from the pull to the stop, times the number of GPUs."""
+    """Return the billed GPU-seconds: from the pull to the stop, times the number of GPUs."""
     seconds = sum(span.end - span.begin for span in gpu_spans(machine, now))
     return seconds * max(1, machine.request.gpu_num)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds that each part takes."""
+    """The duration of each step, in seconds."""
 
     pending: float = 1.0
     to_create: float = 1.0
@@ -254,20 +254,20 @@ class Times:
     migrating: float = 25.0
     prewarm_pending: float = 2.0
     prewarming: float = 30.0
-    # A spot machine runs an hour for sure and is told an hour ahead.
+    # A spot machine runs at least an hour and is announced an hour ahead.
     spot_guaranteed: float = 3600.0
     spot_notice: float = 3600.0
     reclaiming: float = 30.0
 
     def at_speed(self, speed: float) -> Times:
-        """Return the same life, lived `speed` times as fast."""
+        """Return the same durations, `speed` times as fast."""
         if not (speed > 0 and math.isfinite(speed)):
             raise ValueError("speed must be a number above 0")
         return Times(**{each.name: getattr(self, each.name) / speed for each in fields(self)})
 
 
 def boot(machine: SimulatedMachine, now: float, times: Times, pull_s: float) -> float:
-    """Plan a first start and return when the machine will run; an endless pull never gets there."""
+    """Plan a first start and return when the machine runs; never, for an endless pull."""
     return _plan(
         machine,
         now,
@@ -280,7 +280,7 @@ def boot(machine: SimulatedMachine, now: float, times: Times, pull_s: float) -> 
 
 
 def start(machine: SimulatedMachine, now: float, times: Times, start_s: float) -> float:
-    """Plan a start from `exited` and return when the machine will run."""
+    """Plan a start from `exited` and return when the machine runs."""
     machine.failure = None
     machine.reclaim = None
     steps = (("toStart", times.to_start), ("starting", start_s), ("running", times.app))
@@ -288,19 +288,19 @@ def start(machine: SimulatedMachine, now: float, times: Times, start_s: float) -
 
 
 def restart(machine: SimulatedMachine, now: float, times: Times) -> float:
-    """Plan a restart; a reclaim that was announced stays announced."""
+    """Plan a restart. An announced reclaim stays."""
     steps = (("toRestart", times.to_restart), ("restarting", times.restarting), ("running", times.app))
     return _plan(machine, now, *steps)
 
 
 def reset(machine: SimulatedMachine, now: float, times: Times) -> float:
-    """Plan the exchange of the image."""
+    """Plan the replacement of the image."""
     steps = (("toReset", times.to_reset), ("resetting", times.resetting), ("running", times.app))
     return _plan(machine, now, *steps)
 
 
 def migrate(machine: SimulatedMachine, now: float, times: Times) -> float:
-    """Plan a move to another host, which ends in `running` there."""
+    """Plan a move to another host; it ends in `running`."""
     machine.failure = None
     machine.reclaim = None
     return _plan(machine, now, ("migrating", times.migrating), ("running", times.app))
@@ -335,7 +335,7 @@ def remove(machine: SimulatedMachine, now: float, times: Times) -> float:
 
 
 def fail_pull(machine: SimulatedMachine, message: str, *, stuck: bool) -> float | None:
-    """Let the planned boot fail where it would have run; return when the GPU is free, if it ever is."""
+    """Make the planned boot fail before it runs; return when the GPU is free, None if never."""
     running = machine.turns.pop()
     machine.failure = StatusError(running.at, "pulling", message)
     machine.app_up_at = None
@@ -356,7 +356,7 @@ def announce_reclaim(
 
 
 def _plan(machine: SimulatedMachine, now: float, *steps: tuple[str, float]) -> float:
-    """Plan steps that end in `running`, whose own length is the time until the program answers."""
+    """Plan steps that end in `running`. Its duration is the time until the program answers."""
     ends = [now]
     for _, seconds in steps:
         ends.append(ends[-1] + seconds)
@@ -371,7 +371,7 @@ def _plan(machine: SimulatedMachine, now: float, *steps: tuple[str, float]) -> f
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One machine as it was shown at one moment; `status` is what was shown, true or not."""
+    """One machine as shown at one moment; `status` is what was shown, true or not."""
 
     machine: SimulatedMachine
     at: float

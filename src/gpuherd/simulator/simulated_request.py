@@ -1,4 +1,4 @@
-"""What a caller asks of the simulated cloud: single fields, a create request, and the words of a refusal."""
+"""Parses requests to the simulated cloud, and builds its error messages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SimulatedError(Exception):
         self.reason = reason
         self.message = message
         self.headers = dict(headers or {})
-        # The proxy in front of Novita answers with a page for people, not with their JSON.
+        # The proxy in front of Novita returns an HTML page, not Novita's JSON.
         self.from_gateway = from_gateway
 
 
 class ConnectionCut(Exception):
-    """The connection died before an answer came."""
+    """The connection broke before a reply came."""
 
     def __init__(self, *, committed: bool) -> None:
         super().__init__("the connection was cut")
@@ -40,7 +40,7 @@ class ConnectionCut(Exception):
 
 
 class GarbageReply(Exception):
-    """An answer with status 200 and the wrong words; `result` is what it should have said."""
+    """A reply with status 200 and wrong content; `result` is the right content."""
 
     def __init__(self, style: str, result: object) -> None:
         super().__init__(f"the answer is garbage ({style})")
@@ -53,7 +53,7 @@ def invalid(field: str, problem: str) -> SimulatedError:
 
 
 def instance_not_found(instance_id: str) -> SimulatedError:
-    # The documents say 400 for this reason; for instances the live API answers 404.
+    # The documents say 400 for this reason; the live API answers 404 for instances.
     return SimulatedError(404, "RESOURCE_NOT_FOUND", f"instance {instance_id} not found")
 
 
@@ -74,7 +74,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 class Fields:
-    """A JSON object or a query whose values are checked one by one; names never asked for are ignored."""
+    """A JSON object or a query. Values are checked one by one; unread names are ignored."""
 
     def __init__(self, values: Mapping[str, object], inside: str = "") -> None:
         self.values = values
@@ -93,7 +93,7 @@ class Fields:
         return value
 
     def known_id(self, name: str) -> str:
-        """Read the id of something that may exist; one of any length is only unknown."""
+        """Return an id of any length; an unknown one is rejected later."""
         return self.text(name, shortest=1, longest=ID_LONGEST)
 
     def one_of(self, name: str, choices: Sequence[str], default: str) -> str:
@@ -108,7 +108,7 @@ class Fields:
             if default is None:
                 raise invalid(self._inside + name, "is required")
             return default
-        # Protobuf's JSON accepts a number or the same number as a string.
+        # Protobuf's JSON accepts a number, or the same number as a string.
         if isinstance(value, str) and _WHOLE.fullmatch(value):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
@@ -160,7 +160,7 @@ class Fields:
         return frozenset(self.values)
 
     def _by_index(self, name: str, most: int) -> Fields:
-        """Read a list as an object whose names are the places, so that an error can say which."""
+        """Return a list as an object with indexes as names, so that an error can name one."""
         value = self.values.get(name)
         if value is None:
             value = ()
@@ -180,14 +180,14 @@ _PORT = re.compile(r"\s*([0-9]{1,5})/([a-z]+)\s*")
 
 
 class ExposedPort(NamedTuple):
-    """A port of the container that the world may reach."""
+    """A container port to expose."""
 
     number: int
     protocol: str
 
 
 class Tool(NamedTuple):
-    """Something the cloud itself adds to the container, such as Jupyter."""
+    """A tool that the cloud adds to the container, such as Jupyter."""
 
     name: str
     port: int
@@ -275,7 +275,7 @@ def read_ports(text: str) -> tuple[ExposedPort, ...]:
 
 
 def check_ports(ports: Sequence[ExposedPort], tools: Sequence[Tool]) -> None:
-    """Refuse numbers that the cloud keeps for itself, doubles, and too many."""
+    """Reject reserved numbers, duplicates, and too many ports."""
     numbers = [port.number for port in ports]
     for number in (*numbers, *(tool.port for tool in tools)):
         if not 1 <= number <= 65535 or number in RESERVED_PORTS:
@@ -287,7 +287,7 @@ def check_ports(ports: Sequence[ExposedPort], tools: Sequence[Tool]) -> None:
 
 
 def read_envs(fields: Fields) -> tuple[tuple[str, str], ...]:
-    """Read the list of variables; the value may be long, the key not."""
+    """Parse the list of variables. A value may be long, a key not."""
     return tuple(
         (env.text("key", shortest=1, longest=511), env.text("value", longest=4095))
         for env in fields.items("envs", most=100)
@@ -295,7 +295,7 @@ def read_envs(fields: Fields) -> tuple[tuple[str, str], ...]:
 
 
 def read_cuda_version(fields: Fields) -> str:
-    """Read a version such as 12.4; what is none is refused."""
+    """Parse a version such as 12.4; reject anything else."""
     version = fields.text("minCudaVersion")
     if version and _CUDA_VERSION.fullmatch(version) is None:
         raise invalid("minCudaVersion", "must be a version such as 12.4")
@@ -304,7 +304,7 @@ def read_cuda_version(fields: Fields) -> str:
 
 def _read_disk_gb(fields: Fields, kind: str) -> int:
     default = None if kind == "gpu" else DISK_GB_MIN
-    # Too small is quietly raised, too large is refused.
+    # A size that is too small is raised silently; one that is too large is rejected.
     return max(DISK_GB_MIN, fields.whole("rootfsSize", low=0, high=DISK_GB_MAX, default=default))
 
 

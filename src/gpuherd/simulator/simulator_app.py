@@ -1,4 +1,4 @@
-"""Serve a world: Novita's API over HTTP or in this process, the programs on the machines, and their logs."""
+"""Serves a world: Novita's API over HTTP or in this process, the programs on the machines, and their logs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Exchange = Callable[[str, str, str, "Mapping[str, object] | bytes"], Awaitable[W
 def exchange(world: World) -> Exchange:
     """Return the API of `world` without a socket: method, path, authorization, query or body in, a reply out.
 
-    A lost reply raises `ConnectionCut`. A call that hangs takes its time on the world's clock.
+    A lost reply raises `ConnectionCut`. A hanging call waits on the world's clock.
     """
 
     async def call(
@@ -86,7 +86,7 @@ def exchange(world: World) -> Exchange:
 
 
 def add_api(app: web.Application, world: World) -> None:
-    """Let `app` answer Novita's paths."""
+    """Add Novita's paths to `app`."""
     call = exchange(world)
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -143,7 +143,7 @@ def system_log(machine: SimulatedMachine, now: float) -> list[LogLine]:
 
 
 def instance_log(machine: SimulatedMachine, now: float) -> list[LogLine]:
-    """Return what the program wrote: a line when it is up, and one every ten seconds of its work."""
+    """Return the program's log: a line when it is up, and one every ten seconds."""
     up_at = machine.app_up_at
     if up_at is None or now < up_at:
         return []
@@ -154,7 +154,7 @@ def instance_log(machine: SimulatedMachine, now: float) -> list[LogLine]:
 
 
 def _layers(machine: SimulatedMachine, begin: float, end: float, now: float) -> Iterator[LogLine]:
-    # The pull's planned end is the next turn's moment, also while that lies ahead.
+    # The planned end of the pull is the next turn, also if it is in the future.
     planned = next((turn.at for turn in machine.turns if turn.at > begin), end)
     for layer in range(1, LAYERS + 1):
         at = begin + (planned - begin) * layer / LAYERS
@@ -186,7 +186,7 @@ async def _write_lines(world: World, machine: SimulatedMachine, name: str, reply
         world.tick()
         lines = read(machine, world.now())
         if len(lines) < written:
-            # The program has started again with an empty log.
+            # The program started again, with an empty log.
             written = 0
         if new := lines[written:]:
             await reply.write("".join(map(_line, new)).encode())
@@ -201,12 +201,12 @@ def _line(line: LogLine) -> str:
     return f"{moment} {line.text}\n"
 
 
-# The cloud's own helpers next to the program: web terminal and logs.
+# The cloud's own services beside the program: web terminal and logs.
 HELPER_PORTS = frozenset({2223, LOG_PORT})
 
 
 def add_apps(app: web.Application, world: World) -> None:
-    """Let `app` answer for every machine's HTTP ports, below `/_apps`."""
+    """Add every machine's HTTP ports to `app`, below `/_apps`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return await _answer(world, request)
@@ -251,7 +251,7 @@ def _welcome(machine: SimulatedMachine, port: int) -> str:
     )
 
 
-# Calls that hang on purpose would hold up the end for as long as they hang.
+# Calls that hang on purpose would delay the shutdown.
 SHUTDOWN_S = 0.2
 
 
@@ -271,7 +271,7 @@ class SimulatorServer:
 
 
 def make_app(world: World) -> web.Application:
-    """Return the application, for callers with a server of their own."""
+    """Return the application, for callers with their own server."""
     app = web.Application()
     add_api(app, world)
     add_apps(app, world)
@@ -288,7 +288,7 @@ async def start_simulator(
 ) -> SimulatorServer:
     """Serve `world`; port 0 takes any free one.
 
-    `endpoints` says where machines claim to be: at this server, which answers for them, or at Novita's names.
+    `endpoints` decides the addresses of machines: this server, which answers for them, or Novita's names.
     """
     runner = web.AppRunner(make_app(world), access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
@@ -305,6 +305,6 @@ async def start_simulator(
 
 def _base_url(host: str, runner: web.AppRunner) -> str:
     port = runner.addresses[0][1]
-    # An address that means "all interfaces" is none that a client can call.
+    # Clients cannot call an address that means "all interfaces".
     name = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

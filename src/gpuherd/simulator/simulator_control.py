@@ -1,4 +1,4 @@
-"""The simulator's own endpoints below `/_simulator`: see the truth, set faults, stock and scenarios."""
+"""The simulator's own endpoints below `/_simulator`: read the true state, set faults, stock and scenarios."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gpuherd.simulator.world_state import WorldState
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A story that fits on one line, and the faults that tell it."""
+    """A scenario: a one-line description, and its faults."""
 
     description: str
     faults: tuple[Fault, ...] = ()
@@ -200,7 +200,7 @@ def scenario_names() -> dict[str, str]:
 
 
 def apply_scenario(world: WorldState, name: str) -> None:
-    """Replace all faults and the weather by those of a scenario."""
+    """Replace all faults and the market's movement by those of a scenario."""
     if name not in SCENARIOS:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     world.faults.replace(SCENARIOS[name].faults)
@@ -216,7 +216,7 @@ FAULTS_MAX = 1000
 
 @runtime_checkable
 class MovableClock(Protocol):
-    """A clock that can be set forward, as tests have."""
+    """A clock that can be set forward, as in tests."""
 
     async def advance(self, seconds: float) -> None: ...
 
@@ -248,7 +248,7 @@ async def see_faults(world: World, _: Fields) -> Json:
 
 
 async def add_faults(world: World, fields: Fields) -> Json:
-    """Take one fault, or `{"faults": [...], "replace": true}`."""
+    """Add one fault, or `{"faults": [...], "replace": true}`."""
     several = fields.has("faults")
     read = fields.items("faults", most=FAULTS_MAX) if several else [fields]
     faults = [fault_from_json(each.values) for each in read]
@@ -289,7 +289,7 @@ async def reclaim(world: World, fields: Fields) -> Json:
 
 
 async def change_weather(world: World, fields: Fields) -> Json:
-    """Let prices, stock and evictions move by themselves; whatever is not named stands still."""
+    """Set how prices, stock and evictions move. Values that are not given stand still."""
     calm = Weather()
     known = {name.replace("_", " ").title().replace(" ", ""): name for name in calm.__slots__}
     names = {name[0].lower() + name[1:]: field for name, field in known.items()}
@@ -305,7 +305,7 @@ async def change_weather(world: World, fields: Fields) -> Json:
 
 
 async def change_price(world: World, fields: Fields) -> Json:
-    """Change the USD that a GPU of a product costs an hour."""
+    """Change the hourly USD price of a product's GPU."""
     price, spot_price = fields.number("price", low=0, high=1000), fields.number("spotPrice", low=0, high=1000)
     product = set_price(
         world,
@@ -317,7 +317,7 @@ async def change_price(world: World, fields: Fields) -> Json:
 
 
 async def set_use(world: World, fields: Fields) -> Json:
-    """Say how busy a machine is, in percent, from now (or `afterSeconds`) on."""
+    """Set how busy a machine is, in percent, from now (or `afterSeconds`) on."""
     machine = world.find(fields.text("instanceId", shortest=1))
     after_s = fields.number("afterSeconds", low=0, high=TEN_DAYS_S) or 0.0
     gpu, cpu = fields.number("gpu", low=0, high=100), fields.number("cpu", low=0, high=100)
@@ -327,7 +327,7 @@ async def set_use(world: World, fields: Fields) -> Json:
 
 
 async def set_balance(world: World, fields: Fields) -> Json:
-    """Let the account have this much left; at nothing, creates and starts are refused."""
+    """Set the balance of the account. At zero, creates and starts are rejected."""
     left = fields.number("usd", low=-(10**6), high=10**9)
     if left is None:
         raise ValueError("say how many usd are left")
@@ -367,7 +367,7 @@ COMMANDS: tuple[tuple[str, str, Command], ...] = (
 
 
 def add_control(app: web.Application, world: World) -> None:
-    """Let `app` answer the simulator's own paths; there is no key, so serve it on loopback only."""
+    """Add the simulator's own paths to `app`. There is no key, so serve it on loopback only."""
     for method, path, command in COMMANDS:
         app.router.add_route(method, f"/_simulator{path}", _handler(world, command))
 

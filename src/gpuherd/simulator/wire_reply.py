@@ -1,4 +1,4 @@
-"""One reply on the wire: JSON, the page of a proxy, or garbage, and how aiohttp sends it."""
+"""One reply on the wire: JSON, a proxy's page, or garbage, and how aiohttp sends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER_LINE = "<hr><center>nginx</center>"
 
 @dataclass(frozen=True, slots=True)
 class WireReply:
-    """One reply; the connection ends in the middle of a body that `breaks_off`."""
+    """One reply. With `breaks_off`, the connection ends in the middle of the body."""
 
     status: int
     body: bytes
@@ -31,14 +31,14 @@ def json_reply(body: object, status: int = 200) -> WireReply:
 
 
 def error_reply(error: SimulatedError) -> WireReply:
-    """Word an error as the cloud does, or as the proxy in front of it does."""
+    """Return an error in the format of the cloud, or of the proxy in front of it."""
     if error.from_gateway:
         return page_reply(error.status, error.message)
     return WireReply(error.status, _json(error_shape(error)), headers=error.headers)
 
 
 def page_reply(status: int, phrase: str, *, shown_status: int | None = None) -> WireReply:
-    """Return a page such as a proxy makes; `shown_status` is the one it prints if that is another."""
+    """Return an HTML page of a proxy; `shown_status` is the printed status if it differs."""
     title = f"{shown_status or status} {phrase}"
     html = (
         f"<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n"
@@ -48,7 +48,7 @@ def page_reply(status: int, phrase: str, *, shown_status: int | None = None) -> 
 
 
 def garbage_reply(garbage: GarbageReply) -> WireReply:
-    """Answer 200 with something that no client should take for an answer."""
+    """Return status 200 with content that no client should accept."""
     machine = _json({"id": str(garbage.result)})
     match garbage.style:
         case "cut":
@@ -80,21 +80,21 @@ def _json(body: object) -> bytes:
 
 
 def cut(request: web.Request) -> web.Response:
-    """Drop the connection without a word; what is returned goes nowhere."""
+    """Drop the connection; the returned response is never sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 async def send_reply(request: web.Request, reply: WireReply) -> web.StreamResponse:
-    """Write a reply, or the first half of one that breaks off."""
+    """Send a reply, or the first half of one that breaks off."""
     if not reply.breaks_off:
         return web_response(reply)
     sent = web.StreamResponse(headers={"Content-Type": reply.content_type})
     sent.content_length = len(reply.body)
     await sent.prepare(request)
     await sent.write(reply.body[: len(reply.body) // 2])
-    # Closed and not aborted, so that the first half still gets through.
+    # Close, not abort, so that the first half is sent.
     if request.transport is not None:
         request.transport.close()
     return sent
