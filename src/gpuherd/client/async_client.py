@@ -241,7 +241,7 @@ class AsyncGpuherd:
 
 
 class AsyncRented:
-    """An instance for the length of an `async with`."""
+    """A rented instance; use it with `async with`."""
 
     def __init__(self, rental: Rental) -> None:
         self._rental = rental

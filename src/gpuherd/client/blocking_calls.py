@@ -80,7 +80,8 @@ class CallingThread:
 
         def end(task: asyncio.Task[T] | None) -> None:
             if task is not None and not task.cancelled():
-                # Read it: after an interrupt nobody else does, and asyncio would log it.
+                # Mark the error as retrieved; after an interrupt no one else reads it, and asyncio would log
+                # it.
                 task.exception()
             ended.set()
             inbox.put(None)

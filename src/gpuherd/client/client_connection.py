@@ -39,22 +39,22 @@ RETRY_AFTER_MAX_S = 30.0
 
 
 class Clock(Protocol):
-    """What the client may know about time."""
+    """The clocks that the client needs."""
 
     def now(self) -> datetime:
         """Return the wall clock, aware, in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only grow."""
+        """Return seconds that never decrease."""
         ...
 
     def pause(self, seconds: float) -> None:
-        """Let `seconds` pass in this thread."""
+        """Block this thread for `seconds`."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass in this task."""
+        """Suspend this task for `seconds`."""
         ...
 
 
@@ -68,7 +68,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        # For the commands that work on the database. None of them decides by it.
+        # Commands that work on the database get this clock too, but do not read it.
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
@@ -161,7 +161,7 @@ class Connection:
         self._rng = rng or random.SystemRandom()
 
     def new_key(self) -> str:
-        """Return an idempotency key that nobody else uses."""
+        """Return a new, unique idempotency key."""
         return f"py-{self._rng.getrandbits(128):032x}"
 
     async def get(self, model: type[M], path: str, /, **query: object) -> M:

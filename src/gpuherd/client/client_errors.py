@@ -133,19 +133,19 @@ class InvalidRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """The server does not know this key, or received none."""
+    """The server got no key, or does not know it."""
 
     advice = "give a key that this server knows: Gpuherd(key=…) or GPUHERD_API_KEY"
 
 
 class Forbidden(ApiError):
-    """The key has not the scope for this."""
+    """The key lacks the scope."""
 
     advice = "ask an admin for a key with a wider scope"
 
 
 class NotFound(ApiError):
-    """There is no such thing, or this key may not see it."""
+    """The resource does not exist, or this key may not see it."""
 
 
 class Conflict(ApiError):
@@ -153,7 +153,7 @@ class Conflict(ApiError):
 
 
 class NoCapacity(Conflict):
-    """The cloud has sold out what was asked for."""
+    """The cloud has sold out the requested offers."""
 
     advice = "try another product, more regions, a higher price limit, or later"
 
@@ -199,7 +199,7 @@ class InstanceFailed(GpuherdError):
 
 
 class WaitTimedOut(GpuherdError):
-    """The time is over, and the instance is not there yet. `instance` is its last known state."""
+    """The time is over before the instance is ready. `instance` is its last known state."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class PrewarmFailed(GpuherdError):
 
 
 class PrewarmTimedOut(GpuherdError):
-    """The time is over, and the image is not pulled yet. `prewarm` is its last known state, if any."""
+    """The time is over before the image is pulled. `prewarm` is its last known state, if any."""
 
     def __init__(self, id: str, prewarm: Prewarm | None, timeout_s: float, error: str = "") -> None:
         state = prewarm.state if prewarm else "not known"

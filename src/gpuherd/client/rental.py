@@ -120,7 +120,7 @@ class Rental:
 
     def _is_kept(self, error: BaseException | None) -> bool:
         instance = self._instance
-        # After an interrupt or a cancellation nobody looks into it later.
+        # After an interrupt or a cancellation, no person examines the machine.
         if instance is None or not self._terms.keep_on_error or not isinstance(error, Exception):
             return False
         message = (

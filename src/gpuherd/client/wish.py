@@ -1,4 +1,4 @@
-"""What somebody may wish for in a create, and how the API spells it."""
+"""The optional fields of a create, and their names in the API."""
 
 from __future__ import annotations
 
