@@ -151,7 +151,7 @@ class Bill(ReplyModel, needs=("day", "rows")):
 
 
 class DriftNotice(ReplyModel):
-    """Of these the meter and the bill say so different things that somebody should look."""
+    """Machines whose metered and billed cost differ too much. Check them."""
 
     day: Day
     metered: Usd
