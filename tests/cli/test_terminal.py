@@ -73,7 +73,7 @@ def test_the_stages_are_followed_live(api: FakeApi) -> None:
     ]
     assert ssh == "ssh        ssh root@example.com -p 2222"
     assert port == "port 8080  https://example.com/8080"
-    assert cost == "it has no end, and costs $8.40 a day until somebody stops it"
+    assert cost == "No lease is set. This instance costs $8.40 per day until you stop it."
     assert advice == "set one with: gpuherd lease train-1 +8h"
     assert "\x1b[?25h" in screen.raw.rpartition("\x1b[?25l")[2]
     assert_tame(screen)

@@ -159,7 +159,7 @@ def test_on_a_narrow_terminal_no_line_is_too_long(server: str) -> None:
 
 def test_what_has_no_end_says_what_a_day_costs_and_how_to_set_one(server: str) -> None:
     told = words_of(seen(server, "up", "--yes", *WISH, "--name", "endless").display)
-    assert re.search(r"it has no end, and costs \$\d+\.\d\d a day until somebody stops it", told)
+    assert re.search(r"No lease is set\. This instance costs \$\d+\.\d\d per day until you stop it\.", told)
     assert "set one with: gpuherd lease endless +8h" in told
     assert "costs" in words_of(seen(server, "lease", "endless", "+8h").display)
     listed = seen(server, "ls", columns=140).display

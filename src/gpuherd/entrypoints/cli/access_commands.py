@@ -92,7 +92,7 @@ def create_key(
     made = server.post("/api/keys", body)
     secret = _once_shown(made, "key")
     if not output.for_people:
-        # The two secrets come last.
+        # Print the two secrets last.
         rest = {name: value for name, value in made.items() if name not in ("key", "webhookSecret")}
         output.answer({**rest, "key": secret, "webhookSecret": made.get("webhookSecret") or None}, secret)
         return
@@ -157,7 +157,7 @@ def webhook_secret(server: ServerConnection, output: Output, key_id: str | None,
 
 
 def _once_shown(made: ServerReply, name: str) -> str:
-    """Return a secret that the server shows once."""
+    """Return a secret that the server shows only once."""
     secret = made.get(name)
     if not isinstance(secret, str) or not secret:
         raise UnexpectedReply(f"{made.get('id')} was made, but the server's answer shows no {name}")
@@ -332,7 +332,7 @@ audit = group_with_default("audit", list_entries, verify, help="Who did what.")
 
 
 def _walk_chain(server: ServerConnection) -> dict[str, Any] | None:
-    """Return the verdict on the chain, or None if it was pruned meanwhile."""
+    """Return the verdict on the chain; None if it was pruned meanwhile."""
     page = _audit_page(server, None)
     anchor = _anchor(page)
     first_n = anchor.n if anchor else 0
@@ -356,7 +356,7 @@ def _walk_chain(server: ServerConnection) -> dict[str, Any] | None:
         entries = [entry for entry in read if entry is not None]
         broken_at = audit_chain.first_broken_entry(entries, last_n, last_hash)
         if broken_at is None and None in read:
-            # What cannot even be read was not written by us.
+            # gpuherd did not write an unreadable entry.
             broken_at = last_n + read.index(None) + 1
         if broken_at is not None:
             return verdict(broken_at, broken_at - 1 - first_n)
@@ -364,7 +364,7 @@ def _walk_chain(server: ServerConnection) -> dict[str, Any] | None:
         if entries:
             last_n, last_hash = entries[-1].n, entries[-1].hash
         if not page.get("nextCursor"):
-            # Who removes entries by hand can move the anchor too, but has not told the log of it.
+            # An attacker who removes entries can move the anchor, but cannot record the pruning in the log.
             return verdict(None if is_told else first_n, last_n - first_n)
         page = _audit_page(server, page["nextCursor"])
 
@@ -382,7 +382,7 @@ def _anchor(page: ServerReply) -> audit_chain.AuditAnchor | None:
 
 
 def _entry(row: Row) -> audit_chain.AuditEntry | None:
-    # Who has tampered with an entry may have left out anything.
+    # A changed entry may lack any field.
     n, at = row.get("n"), moment_of(row.get("at"))
     if not isinstance(n, int) or at is None:
         return None

@@ -44,7 +44,7 @@ def list_offers(server: ServerConnection, output: Output, gpu: str | None, billi
         empty = "nothing is sold under this name" if gpu is not None else "nothing is sold now"
         output.list(ListTable("products", (), empty, id=lambda row: str(row["productId"])), found)
         return
-    # A line for each region: that is what one chooses from.
+    # One line per region, because users choose a region.
     rows = [{**product, **region} for product in products for region in _regions(product)]
     output.table(OFFER_COLUMNS, rows)
 

@@ -34,10 +34,10 @@ ACCESS, CATALOGUE, CLOUD, EXPLAIN, GOALS, INSTANCES, LAUNCH, MONEY, REMOTE_RUN, 
 )
 DEMO = "gpuherd.ops.demo"
 OPERATOR, DATABASE = "gpuherd.ops.operator_commands", "gpuherd.ops.database_commands"
-# `__main__` brings these: they build what entrypoints must not know.
+# Commands that `__main__` adds: they import what entrypoints must not.
 BROUGHT = ""
 
-# Section of the help -> command -> module, function, what the help says.
+# Section of the help -> command -> module, function, help text.
 COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Start here": {
         "demo": (DEMO, "demo", "Rent a simulated GPU, and see its signed webhook arrive."),
@@ -105,7 +105,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "db": (DATABASE, "db", "Move the database."),
     },
 }
-# Under which the context keeps what was typed.
+# The key of the typed words in the context.
 WORDS = "gpuherd.words"
 HELP_WIDTH = 100
 NAMES = {name: target for section in COMMANDS.values() for name, target in section.items()}
@@ -120,7 +120,7 @@ Tables on a terminal, JSON when piped or with --json; errors then are JSON on st
 
 
 class GpuherdGroup(click.Group):
-    """The whole of `gpuherd`. The help comes from the table, so that it imports no command."""
+    """The root group. The help comes from the table, so that it imports no command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(NAMES)
@@ -142,7 +142,7 @@ class GpuherdGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            # click itself knows only the names of commands that are loaded.
+            # click itself only knows loaded commands.
             raise click.NoSuchCommand(error.command_name, possibilities=NAMES, ctx=ctx) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -169,7 +169,7 @@ class GpuherdGroup(click.Group):
 
 @contextmanager
 def usage_errors_as_json(words: Sequence[str]) -> Iterator[None]:
-    """Print a usage error as JSON if a program reads; click prints it for people."""
+    """Print a usage error as JSON for programs; click prints it for people."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -195,7 +195,7 @@ def build_cli(
     clock: CommandClock | None = None,
     rng: Random | None = None,
 ) -> click.Group:
-    """Return the whole of `gpuherd`, with commands of the table that the caller brings."""
+    """Return the complete `gpuherd`, with the commands of the table that the caller provides."""
     context = CommandContext(
         find_server or (lambda: find_server_address(settings_file=Path.cwd() / SETTINGS_FILE)),
         clock or SystemTime(),
@@ -221,7 +221,7 @@ def build_cli(
 
 
 def _flag(name: str, act: Callable[[click.Context], None], help: str) -> click.Option:
-    """Return an option that does something instead of a command."""
+    """Return an option that acts instead of a command."""
 
     def callback(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not context.resilient_parsing:
@@ -240,7 +240,7 @@ def _show_completion(context: click.Context) -> None:
 
 
 def _install_completion(context: click.Context) -> None:
-    """Write the script of the shell, and let the shell read it."""
+    """Write the completion script, and make the shell load it."""
     shell, script = _completion_script(context)
     folders = {"bash": ".bash_completions/gpuherd.sh", "zsh": ".zfunc/_gpuherd"}
     path = Path.home() / folders.get(shell, ".config/fish/completions/gpuherd.fish")

@@ -23,7 +23,7 @@ from gpuherd.settings_loading import AddressInvalid
 
 
 class ExitCode(IntEnum):
-    """What `$?` says after a command: one number for each thing that a script would do differently."""
+    """The exit code of a command: one number for each case that a script handles differently."""
 
     OK = 0
     FAILED = 1
@@ -52,7 +52,7 @@ MEANINGS = {
     ExitCode.UNREACHABLE: "the gpuherd server cannot be reached",
     ExitCode.DIFFERS: "Novita does otherwise than gpuherd assumes (`doctor --live`)",
     ExitCode.CONFIGURATION: "the configuration is wrong",
-    ExitCode.TIMEOUT: "not ready in time; the work goes on",
+    ExitCode.TIMEOUT: "not ready in time; gpuherd keeps trying",
     ExitCode.INTERRUPTED: "interrupted; the work goes on",
 }
 
@@ -60,7 +60,7 @@ MEANINGS = {
 NO_CAPACITY_CODES = frozenset(
     {"NO_OPTIMAL_PRODUCT_ANY_REGION", "NO_OPTIMAL_PRODUCT", "NO_AVAILABLE_PRODUCTS", "RESOURCE_CONSTRAINTS"}
 )
-# A key or a budget has reached its limit.
+# The limit of a key or a budget is reached.
 BUDGET_CODES = frozenset({"QUOTA_EXCEEDED", "BUDGET_EXHAUSTED"})
 NOT_GPUHERD = "this is not an answer of gpuherd"
 
@@ -80,7 +80,7 @@ _EXIT_CODE_OF_STATUS = {
 
 ALLOW_MORE = "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
 
-# The command that lists what there is, by the code that says that something is not there.
+# The command that lists the resources, by the code for a missing one.
 _LISTED_BY = {
     "INSTANCE_NOT_FOUND": "gpuherd ls",
     "BUDGET_NOT_FOUND": "gpuherd budgets ls",
@@ -153,7 +153,7 @@ class ErrorReport:
 
 
 class CommandError(Exception):
-    """A command ends here; the report says why."""
+    """Ends a command; the report gives the reason."""
 
     def __init__(self, exit_code: ExitCode, code: str, message: str, *, suggestion: str = "") -> None:
         super().__init__(message)
@@ -161,14 +161,14 @@ class CommandError(Exception):
 
     @classmethod
     def of(cls, report: ErrorReport) -> CommandError:
-        """Return the failure that this report describes."""
+        """Return the error with this report."""
         made = cls(report.exit_code, report.code, report.title)
         made.report = report
         return made
 
 
 def report_of(failure: CommandError | ServerFailure | AddressInvalid) -> ErrorReport:
-    """Return what a person needs to know about a failure."""
+    """Return the report for people about a failure."""
     match failure:
         case CommandError():
             return failure.report
@@ -198,7 +198,7 @@ def report_of(failure: CommandError | ServerFailure | AddressInvalid) -> ErrorRe
 def problem_report(
     code: str, title: str, detail: str, status: int, details: Mapping[str, Any] | None = None
 ) -> ErrorReport:
-    """Return what a person needs to know about a problem of the API."""
+    """Return the report for people about a problem of the API."""
     exit_code = exit_code_of(code, status)
     if exit_code is ExitCode.NO_CAPACITY:
         # HTTP has only "conflict" for this.
@@ -208,13 +208,13 @@ def problem_report(
 
 
 def exit_code_of(code: str, status: int) -> ExitCode:
-    """Return how a command ends that met this problem of the API."""
+    """Return the exit code for this problem of the API."""
     if code in NO_CAPACITY_CODES:
         return ExitCode.NO_CAPACITY
     if code in BUDGET_CODES:
         return ExitCode.BUDGET
     if code == UNEXPECTED_REPLY and status not in (401, 403):
-        # A "not found" of another program says nothing about our instances.
+        # A "not found" of another program proves nothing about our instances.
         return ExitCode.UNREACHABLE
     return _EXIT_CODE_OF_STATUS.get(status, ExitCode.FAILED)
 
@@ -233,10 +233,10 @@ def unknown_outcome(failure: ServerUnreachable, suggestion: str) -> CommandError
 
 
 def detail_of(failure: ServerUnreachable | ServerRefusal) -> str:
-    """Return in a few words why the server did not do what it was asked for."""
+    """Return in a few words why the server did not do it."""
     if isinstance(failure, ServerUnreachable):
         return failure.reason
-    # Without a title, another program has answered.
+    # Without a title, the answer is from another program.
     return failure.detail if failure.title else f"the server answered with HTTP {failure.status}"
 
 
@@ -256,7 +256,7 @@ def print_error(output: Output, report: ErrorReport) -> None:
     err.print(Text.assemble(("error: ", "bold red"), safe(report.title), (f" ({safe(report.code)})", "dim")))
     if report.detail and report.detail != report.title:
         output.note(f"  {safe(report.detail)}")
-    # A single wrong field is the whole detail already.
+    # A single wrong field is already the whole detail.
     for problem in (error for error in report.errors if error.get("message") != report.detail):
         output.note(f"  {safe(problem.get('field', '?'))}: {safe(problem.get('message', ''))}")
     if reasons := list(_reasons(report.details)):

@@ -1,4 +1,4 @@
-"""What a command prints: tables for people, JSON for programs, and nothing that a terminal would obey."""
+"""The output of commands: tables for people, JSON for programs, and no control codes of strangers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ListTable:
-    """How a command shows a list of the API: the field that holds it, the columns, the id of a row."""
+    """How a command shows a list of the API: the field with the rows, the columns, the id of a row."""
 
     field: str
     columns: Sequence[Column]
@@ -107,7 +107,7 @@ class Output:
 
     @classmethod
     def for_command(cls, clock: CommandClock, *, as_json: bool = False, quiet: bool = False) -> Output:
-        """Choose who reads, from the options and from where stdout leads."""
+        """Return the output for the given options and stdout."""
         if as_json and quiet:
             raise click.BadParameter("--json and --quiet exclude each other")
         for stream in (sys.stdout, sys.stderr):
@@ -298,7 +298,7 @@ def usd_an_hour(value: object) -> str:
 
 
 def bar(share: Decimal, width: int, *, unicode: bool) -> str:
-    """Draw a part of the whole; what is more than nothing is seen."""
+    """Return a bar for a share of the whole; any share above zero is visible."""
     length = int(max(Decimal(0), min(Decimal(1), share)) * width + Decimal("0.5"))
     return ("█" if unicode else "#") * (max(1, length) if share > 0 else 0)
 
@@ -350,7 +350,7 @@ class LogText:
 
 
 class LastLine:
-    """Finds the last complete line of a log that comes in chunks."""
+    """Finds the last complete line in a log that comes in chunks."""
 
     def __init__(self, chars_max: int) -> None:
         self._text = LogText()

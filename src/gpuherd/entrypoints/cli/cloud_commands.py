@@ -146,7 +146,7 @@ orphans = group_with_default("orphans", list_orphans, adopt, stop_orphan, delete
 
 
 def _unrecorded(server: ServerConnection) -> list[str]:
-    # What the server did not filter must not be adopted by accident.
+    # If an old server does not filter, nothing else may be adopted by accident.
     found = server.rows("/api/orphans", "orphans", verdict="unrecorded")["orphans"]
     return [str(row["cloudId"]) for row in found if row["verdict"] == "unrecorded"]
 
@@ -289,7 +289,7 @@ def show_stats(server: ServerConnection, output: Output) -> None:
     if not output.for_people:
         output.json(stats)
         return
-    # In the server's order, also what is newer than this command.
+    # In the server's order, also values that are newer than this command.
     counts = [(name, value) for name, value in stats.items() if isinstance(value, int)]
     output.page(*((name, str(value)) for name, value in (*counts, *by_type.items())))
 

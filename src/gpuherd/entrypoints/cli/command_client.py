@@ -1,6 +1,6 @@
-"""The client of a command that follows something: it returns JSON and raises failures of a command.
+"""The client for commands that follow something: it returns JSON and raises command errors.
 
-Only commands that follow import this module. It loads the client, which takes longer than most commands do.
+Only following commands import this module, because the client is slow to load.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WaitEnded(Exception):
 
 @contextmanager
 def open_client(server: ServerConnection, clock: CommandClock) -> Iterator[api.Gpuherd]:
-    """Open a client for what is followed; its errors come out as the failures of the command line."""
+    """Open a client whose errors become command errors."""
     address = server.address
     try:
         with api.Gpuherd(
@@ -57,7 +57,7 @@ def open_client(server: ServerConnection, clock: CommandClock) -> Iterator[api.G
 
 
 def failure_of(error: api.GpuherdError) -> ServerFailure | CommandError | WaitEnded:
-    """Return the failure of the command line for an error of the client."""
+    """Return the command error for an error of the client."""
     match error:
         case api.ConnectionFailed():
             return ServerUnreachable(error.url, error.reason, sent=error.sent)
@@ -82,7 +82,7 @@ def failure_of(error: api.GpuherdError) -> ServerFailure | CommandError | WaitEn
         case api.WaitTimedOut():
             instance = as_row(error.instance)
             is_known = f"it is {instance['status']}" if error.is_reachable else "the server was not reachable"
-            again = f"it is still being worked on; go on with: {wait_command(instance, error.until)}"  # type: ignore[arg-type]
+            again = f"gpuherd keeps trying. To wait again: {wait_command(instance, error.until)}"  # type: ignore[arg-type]
             report = ErrorReport(
                 ExitCode.TIMEOUT, "WAIT_TIMED_OUT", f"not {error.until} in time", is_known, again
             )
@@ -115,7 +115,7 @@ def failure_of(error: api.GpuherdError) -> ServerFailure | CommandError | WaitEn
 
 
 def broken_off(error: Exception) -> ServerUnreachable | ServerRefusal:
-    """Return the failure for what the client waits out: no answer, or an answer that is better later."""
+    """Return the failure for an outage that the client waits out."""
     assert isinstance(error, api.GpuherdError)
     failure = failure_of(error)
     assert isinstance(failure, ServerUnreachable | ServerRefusal)
@@ -128,7 +128,7 @@ def as_row(model: Any) -> Row:
 
 
 def _end_report(instance: Row, operation: Row | None) -> ErrorReport:
-    """Return why an instance does not come to what a wait was for."""
+    """Return why a wait cannot succeed."""
     error = (operation or {}).get("error") or instance.get("lastError")
     status = str(instance["status"])
     code = str(error["code"]) if error else f"INSTANCE_{status.upper()}"
@@ -137,7 +137,7 @@ def _end_report(instance: Row, operation: Row | None) -> ErrorReport:
     if operation is not None and operation["status"] == "superseded":
         error, code = None, "OPERATION_SUPERSEDED"
     elif rests:
-        # An error of the past is not why the instance rests now.
+        # An old error is not the reason for the present rest.
         error, code = None, "INSTANCE_EXITED"
     message = str((error or {}).get("message") or "")
     kind = "" if operation is None else str(operation["type"])
@@ -161,7 +161,7 @@ def _end_report(instance: Row, operation: Row | None) -> ErrorReport:
 def follow_operation(
     server: ServerConnection, clock: CommandClock, instance: Row, operation: Row, timeout_s: float
 ) -> Row:
-    """Return the instance when the operation has ended well, or raise why it did not. Nothing is shown."""
+    """Return the instance when the operation has succeeded, or raise its failure. Nothing is shown."""
     try:
         with open_client(server, clock) as client:
             ended = client.instances.follow(

@@ -1,4 +1,4 @@
-"""How every command runs: `@server_command`, exit codes, questions, completion, shared options."""
+"""Runs commands: `@server_command`, exit codes, questions, completion, shared options."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 Option = Callable[[Any], Any]
 Body = Callable[..., None]
-# What the shell completes: the words of each thing, the best first, and what to say about the thing.
+# A choice for shell completion: its words, the best first, and a description.
 Choice = tuple[tuple[str, ...], str]
 Lookup = Callable[["ServerConnection"], list[Choice]]
 
 COMPLETION_TIMEOUT_S = 1.0
 ID_PREFIX = "inst_"
-# zsh evaluates what it is offered, and a name may be a stranger's.
+# zsh evaluates completion words, and a stranger may have chosen a name.
 _SHELL_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHELL_UNSAFE = re.compile(r"[^A-Za-z0-9 ._-]+")
 
@@ -60,7 +60,7 @@ class SystemTime:
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What a command depends on. Tests bring their own."""
+    """The dependencies of a command. Tests provide their own."""
 
     find_server: Callable[[], ServerAddress]
     clock: CommandClock
@@ -75,7 +75,7 @@ class CommandContext:
 
 
 def command_context() -> CommandContext:
-    """Return what the running command depends on."""
+    """Return the dependencies of the running command."""
     found = click.get_current_context().find_object(CommandContext)
     assert found is not None, "cli_app gives every command its context"
     return found
@@ -91,7 +91,8 @@ def server_command(
 ) -> Callable[[Body], click.Command]:
     """Make a command of a function of a connection, an output, and the values of the options.
 
-    The command has `--json`; with `ids` or `silent` it has `--quiet`. A failure becomes an exit code.
+    The command has `--json`; with `ids` or `silent` it has `--quiet`. A failure becomes an error report and
+    an exit code.
     """
 
     def run(body: Body, output: Output, values: dict[str, Any]) -> None:
@@ -152,7 +153,7 @@ def exit_on_failure(output: Output) -> Iterator[None]:
 
 @contextmanager
 def ends_by_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end the block and the command well: there is no other way to end it."""
+    """Treat Ctrl-C as the normal end of the block and the command."""
     with suppress(KeyboardInterrupt):
         yield
 
@@ -195,18 +196,18 @@ def group_with_default(
 
 
 def is_interactive() -> bool:
-    """Return True if a person would read a question and could answer it."""
+    """Return True if a person can answer a question."""
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def require_terminal() -> None:
-    """Refuse a command that must ask if no person can answer."""
+    """Reject a command that must ask if no person can answer."""
     if not is_interactive():
         raise click.BadParameter("nobody can be asked here; say --yes if it shall go", param_hint="--yes")
 
 
 def confirm_or_exit(output: Output, question: str, otherwise: str) -> None:
-    """Ask, and return only if the answer is yes; else print `otherwise` and end the command."""
+    """Ask, and return only if the answer is yes. Otherwise print `otherwise` and end the command."""
     try:
         confirmed = click.confirm(question, err=True)
     except click.Abort:
@@ -218,18 +219,18 @@ def confirm_or_exit(output: Output, question: str, otherwise: str) -> None:
 
 
 def read_secret(prompt: str) -> str:
-    """Return a secret that is typed unseen, or piped; all processes could read an argument."""
+    """Return a secret from a hidden prompt or a pipe. All processes could read an argument."""
     if sys.stdin.isatty():
-        # getpass asks only after the terminal has stopped to show what is typed.
+        # getpass asks only after the terminal has stopped showing what is typed.
         while not (typed := getpass(f"{prompt}: ")):
             pass
         return typed
-    # The line break that echo and most files end with is no part of the secret.
+    # The final line break of echo and most files is not a part of the secret.
     return sys.stdin.read().removesuffix("\n")
 
 
 def find_one(rows: Iterable[Row], word: str, named_by: str, code: str, nouns: tuple[str, str]) -> Row:
-    """Return the row with this id, else the only row of this name; `code` says that there is none."""
+    """Return the row with this id, otherwise the only row with this name; `code` is for a missing row."""
     everything = list(rows)
     found = [row for row in everything if row["id"] == word]
     found = found or [row for row in everything if row.get(named_by) == word]
@@ -285,17 +286,17 @@ class Duration(click.ParamType[float]):
 
 
 def fetch_choices(lookup: Lookup, context: CommandContext, timeout_s: float) -> list[Choice]:
-    """Return what there is to choose from; nothing if the server does not answer in time."""
+    """Return the choices; none if the server does not answer in time."""
     try:
         with context.connect(timeout_s) as server:
             return lookup(server)
     except (ServerFailure, AddressInvalid):
-        # The next command that needs the server says it better.
+        # The next command that needs the server reports this better.
         return []
 
 
 def completion(lookup: Lookup) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what completes an option with the things of the server, as plain words."""
+    """Return a completion of an option with the server's values, as safe words."""
 
     def complete(context: click.Context, _: click.Parameter, beginning: str) -> list[CompletionItem]:
         around = context.find_object(CommandContext)
@@ -306,11 +307,11 @@ def completion(lookup: Lookup) -> Callable[[click.Context, click.Parameter, str]
 
 
 def shell_safe_words(found: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
-    """Return a plain word for each choice that begins so, with plain words about it."""
+    """Return a safe word and description for each choice with this beginning."""
     words = []
     for names, about in found:
         plain = [name for name in names if _SHELL_SAFE.fullmatch(name)]
-        # Who begins an id gets ids.
+        # A user who begins an id gets ids.
         best = plain[-1 if beginning.startswith(ID_PREFIX) else 0] if plain else ""
         if best and best.startswith(beginning):
             words.append((best, _SHELL_UNSAFE.sub(" ", about).strip()))

@@ -1,4 +1,4 @@
-"""The commands that tell what happened: why, events, logs."""
+"""The commands that explain: why, events, logs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from gpuherd.entrypoints.cli.server_connection import ServerConnection, path_of
 from gpuherd.entrypoints.cli.server_replies import ServerReply, ServerUnreachable, UnexpectedReply
 from gpuherd.entrypoints.durations import format_duration, relative_time
 
-# The API's word for what belongs to no instance.
+# The API's word for events without an instance.
 ACCOUNT = "account"
 PAGE = 100
 BEFORE_FOLLOWING = 10
-# As much as the server sends of a log that is not followed.
+# The server sends at most this much of a log that is not followed.
 LOG_BYTES_MAX = 2**20
 NAME_CHARS_MAX, WHAT_WIDTH = 24, 17
 EVENT_STYLES = {
@@ -64,7 +64,7 @@ def why(server: ServerConnection, output: Output, name_or_id: str) -> None:
     """Tell why an instance is as it is: what was tried, what it waits for and until when."""
     record = server.get(path_of("instances", find_instance_id(server, name_or_id), "attempts"))
     for name in ("instanceId", "name", "status", "story"):
-        # An answer without them is no record.
+        # An answer without these fields is no record.
         record[name]
     if not output.for_people:
         output.json(record)
@@ -82,7 +82,7 @@ def why(server: ServerConnection, output: Output, name_or_id: str) -> None:
 
 
 def _story(record: Row) -> list[Row]:
-    """Return the sentences with their moments, and how long it was until the next one."""
+    """Return the sentences with their times, and the time until the next one."""
     sentences = [(moment_of(sentence["at"]), sentence) for sentence in record["story"]]
     timed = [(at, sentence) for at, sentence in sentences if at is not None]
     following = [at for at, _ in timed[1:]] + [None]
@@ -190,7 +190,7 @@ def events(
 
 
 def last_event_id(history: ServerReply) -> int:
-    """Return where the events continue after a page of the history."""
+    """Return the id after which the events continue."""
     try:
         return int(history["lastEventId"])
     except ValueError:

@@ -119,7 +119,7 @@ def rm(
         output.note(f"{safe(found['name'])}  {safe(found['id'])}", "bold")
         output.note(" · ".join(safe(fact) for fact in facts if fact))
         confirm_or_exit(output, "Delete it with all its data?", "nothing was deleted")
-    # By the id of what was shown: meanwhile another instance may have the name.
+    # By id: another instance may have the name by now.
     _change_goal(server, output, "delete", name_or_id, found=found, wait=wait, timeout=timeout)
 
 
@@ -164,13 +164,13 @@ def _change_goal(
     timeout: float,
     body: dict[str, Any] | None = None,
 ) -> None:
-    """Find the instance, give the order, and follow it or say how to."""
+    """Find the instance, send the order, and follow it or print how to follow it."""
     accepted: list[ServerReply] = []
 
     def order() -> tuple[Row, Row]:
         instance = found or find_instance(server, named)
         accepted.append(_send_order(server, instance, verb, body or {}))
-        # The reply is short: the rest of the instance is as it was.
+        # The reply is short; the other fields are unchanged.
         changed = {**instance, **accepted[0], "statusReason": accepted[0].get("message")}
         operation = _operation(instance, accepted[0], verb)
         operation["phases"] = [{"phase": "requested", "at": output.clock.now().isoformat()}]

@@ -44,9 +44,9 @@ STATUSES = (
     *("creating", "starting", "running", "health_checking", "ready"),
     *("stopping", "exited", "migrating", "deleting", "deleted", "failed"),
 )
-# In these states nothing runs that could be used, or not for long.
+# In these states the instance is not usable, or not for long.
 AT_REST = frozenset({"stopping", "exited", "deleting", "deleted", "failed"})
-# What is not to run costs what is left of it: a disk, or a machine that was kept after a failure.
+# In these states only a part is paid: a disk, or a machine that was kept after a failure.
 PAID_IN_PART = frozenset({"exited", "failed", "deleted"})
 
 
@@ -156,14 +156,14 @@ def _gpu(instance: Row) -> str:
 
 
 def _price_now(instance: Row) -> object:
-    """Return what it costs an hour: all of it while it runs, or shall run; else what is still paid for."""
+    """Return the hourly cost: the full price while it runs or will run, otherwise what is still paid."""
     cost = instance.get("cost")
     is_paid_in_part = instance["status"] in PAID_IN_PART and cost is not None
     return cost.get("hourlyNow") if is_paid_in_part else instance.get("hourlyPrice")
 
 
 def _spent(instance: Row, now: datetime) -> str:
-    """Return what it has cost so far, or nothing before a list has shown its machine."""
+    """Return the cost so far; empty before a list has shown its machine."""
     cost = instance.get("cost") or {}
     settled_at = moment_of(cost.get("settledAt"))
     if settled_at is None:
@@ -187,7 +187,7 @@ def _spent_with_doubt(instance: Row, output: Output) -> str:
 
 
 def _ends(instance: Row, now: datetime) -> str:
-    """Return when it ends by itself, or nothing if it does not."""
+    """Return when it ends by itself; empty if it does not."""
     ends = [moment_of((instance.get(name) or {}).get("endsAt")) for name in ("lease", "autoStop")]
     end = min((moment for moment in ends if moment), default=None)
     return relative_time(end, now) if end else ""
@@ -223,7 +223,7 @@ def _moment_with_zone(
         moment = datetime.fromisoformat(words.strip())
     except ValueError:
         moment = None
-    # A day alone could mean its begin or its end, in any zone.
+    # A date alone could mean its begin or its end, in any zone.
     if moment is None or moment.tzinfo is None:
         example = "like 2026-12-24T18:00Z or 2026-12-24T19:00+01:00"
         raise click.BadParameter(f"say a moment with its time zone, {example}")

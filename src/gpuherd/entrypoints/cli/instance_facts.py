@@ -1,4 +1,4 @@
-"""What several commands need of an instance: find it, its facts, its ways in, whether a wait is over."""
+"""Shared by commands about instances: find one, its facts, its endpoints, and whether a wait is over."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _BILLING = {"spot": "spot", "onDemand": "on-demand", "auto": "spot or on-demand"
 def find_instance(server: ServerConnection, name_or_id: str) -> ServerReply:
     """Return the one instance with this id, this name, or an id that begins so."""
     if "/" in name_or_id or name_or_id in _RESERVED_NAMES:
-        # No route can carry such a name, but the list can.
+        # No route can carry such a name, but a list query can.
         rows = server.rows("/api/instances", "instances", everything=True, name=name_or_id, limit=100)
         named = [row for row in rows["instances"] if row.get("name") == name_or_id]
         name_or_id = str(_single_instance(named, f"are called {name_or_id}", "AMBIGUOUS_NAME")["id"])
     try:
         return _instance(server, name_or_id)
     except ServerRefusal as refusal:
-        # A name goes before the beginning of an id, so that a script never changes its meaning.
+        # A name takes precedence over the beginning of an id, so that scripts never change their meaning.
         if refusal.code != "INSTANCE_NOT_FOUND" or not name_or_id.startswith(ID_PREFIX):
             raise
         if not _SHORT_ID.fullmatch(name_or_id):
@@ -44,21 +44,21 @@ def find_instance(server: ServerConnection, name_or_id: str) -> ServerReply:
             raise
     rows = server.rows("/api/instances", "instances", everything=True, limit=100)
     meant = [row for row in rows["instances"] if str(row["id"]).startswith(name_or_id)]
-    # What is deleted counts only where nothing else is meant.
+    # Deleted instances count only if nothing else matches.
     there = [row for row in meant if row.get("status") != "deleted"]
     how = f"have an id that begins with {name_or_id}"
     return _instance(server, str(_single_instance(there or meant, how, "AMBIGUOUS_ID")["id"]))
 
 
 def find_instance_id(server: ServerConnection, name_or_id: str) -> str:
-    """Return the id of the one instance that is called so."""
+    """Return the id of the one instance with this name."""
     return name_or_id if _WHOLE_ID.fullmatch(name_or_id) else str(find_instance(server, name_or_id)["id"])
 
 
 def _instance(server: ServerConnection, word: str) -> ServerReply:
     instance = server.get(path_of("instances", word))
     for name in ("id", "name", "status"):
-        # An answer without them is no instance.
+        # An answer without these fields is no instance.
         instance[name]
     return instance
 
@@ -75,9 +75,9 @@ def _single_instance(found: Sequence[Row], how: str, code: str) -> Row:
 
 
 def command_about(verb: str, instance: Row) -> str:
-    """Return the command about this instance, good for pasting into a shell."""
+    """Return the command about this instance, safe to paste into a shell."""
     name = str(instance["name"])
-    # A shell or our own parser could read anything else differently: the id is always plain.
+    # A shell or our own parser could read any other text differently. The id is always safe.
     plain = name.replace("-", "").replace("_", "").replace(".", "").isalnum() and name.isascii()
     return f"gpuherd {verb} {name if plain and name[0].isalnum() else instance['id']}"
 
@@ -86,13 +86,13 @@ def wait_command(instance: Row, until: Until) -> str:
     """Return the command that continues to wait."""
     if until == "ready":
         return command_about("wait", instance)
-    # What is deleted gives its name away: only the id is sure to be found.
+    # A deleted instance loses its name, so use the id.
     base = f"gpuherd wait {instance['id']}" if until == "deleted" else command_about("wait", instance)
     return f"{base} --for {until}"
 
 
 def outcome_of(instance: Row, until: Until) -> bool | None:
-    """Return True if the wait has what it is for, False if that needs a new order, else None.
+    """Return True if the wait has succeeded, False if it needs a new order, None otherwise.
 
     `ready` means usable.
     """
@@ -118,12 +118,12 @@ def facts_of(offer: Row) -> list[str]:
 
 
 def stock_of(offer: Row) -> str:
-    """Return whether an offer can be had, in the cloud's own word where it has one."""
+    """Return the stock of an offer, in the cloud's own word if it has one."""
     return str(offer.get("stock") or "yes") if offer.get("available") else "sold out"
 
 
 def endpoint_lines(instance: Row) -> list[tuple[str, Text | str]]:
-    """Return the ways in, as names and values."""
+    """Return the endpoints as names and values."""
     named = instance.get("connectionDetails") or {}
     ways = [
         ("ssh", named.get("ssh")),
@@ -138,7 +138,7 @@ def endpoint_lines(instance: Row) -> list[tuple[str, Text | str]]:
 
 
 def status_style(status: str, *, usable: bool) -> str:
-    """Return green for what works, red for what needs a person, yellow for what is on its way."""
+    """Return green for usable, red for a state that needs a person, yellow for progress."""
     if usable:
         return "green"
     if status == "failed":

@@ -59,11 +59,11 @@ PLAN_TIMEOUT_S = 60.0
 RETRY_INTERVAL_S = 1.0
 HOURS_A_DAY = 24
 NEXT_OFFERS_MAX = 3
-# What a server says that is too old to have plans.
+# The codes of a server that is too old for plans.
 NO_PLANS = frozenset({"NOT_FOUND", "METHOD_NOT_ALLOWED"})
-# HTTP's word for what cannot be done now; the code says more.
+# HTTP's status for a conflict; the code says more.
 CONFLICT_STATUS = 409
-# The server's own rule for an Idempotency-Key; it keeps line breaks out of the header.
+# The server's own rule for an Idempotency-Key. It keeps line breaks out of the header.
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TEMPLATE_WORDS = {
     "imageUrl": "image",
@@ -180,19 +180,22 @@ def create_instance(
     deadline: float,
     on_lost: Callable[[str], None] = lambda _: None,
 ) -> Row:
-    """Rent; send the create again under the same key if the answer was lost: that never rents twice."""
+    """Create an instance.
+
+    After a lost answer, repeat the create under the same key, which never rents twice.
+    """
     lost: ServerUnreachable | None = None
     while True:
         try:
             made = server.post("/api/instances", body, idempotency_key=key)
             break
         except ServerUnreachable as failure:
-            # Never sent, and nothing sent before: surely nothing happened.
+            # Nothing was ever sent, so certainly nothing happened.
             if not (failure.sent or lost):
                 raise
             lost = failure
         except ServerRefusal as refusal:
-            # "Not now" to the second request says nothing about the first.
+            # "Not now" for the second request proves nothing about the first.
             if lost is None or not refusal.is_temporary:
                 raise
         if clock.monotonic() + RETRY_INTERVAL_S >= deadline:
@@ -203,7 +206,7 @@ def create_instance(
     for name in ("id", "name", "status"):
         # An answer without them is no instance.
         made[name]
-    # The answer is short; the request has the rest.
+    # The answer is short; the request has the other fields.
     products = body.get("productNames") or [body.get("productName")]
     asked = {
         "name": body.get("name"),
@@ -226,14 +229,14 @@ def new_key(rng: Random) -> str:
 
 
 def confirm_plan(server: ServerConnection, output: Output, body: Mapping[str, Any]) -> None:
-    """Show what would be rented, and return only if the user wants that; refuse what cannot be rented."""
+    """Show what would be rented, and return only if the user agrees. Reject what cannot be rented."""
     planned: Row | None = None
     try:
         planned = request_plan(server, body)
     except ServerRefusal as refusal:
         if not (refusal.is_temporary or refusal.code in NO_PLANS):
             raise
-        # The server may accept the create all the same, and wait for the cloud.
+        # The server may still accept the create and wait for the cloud.
         output.note(f"no plan can be made now: {safe(detail_of(refusal))}", "yellow")
     question = "Order it all the same?"
     if planned is not None:
@@ -246,7 +249,7 @@ def confirm_plan(server: ServerConnection, output: Output, body: Mapping[str, An
 
 
 def _obstacle(planned: Row) -> ErrorReport | None:
-    """Return what a create would be refused with, or None if it fits."""
+    """Return why a create would be rejected; None if it fits."""
     reasons = planned.get("reasons")
     if planned["fits"] or not reasons:
         return None
@@ -261,7 +264,7 @@ def _obstacle(planned: Row) -> ErrorReport | None:
 
 
 def _only_waits(planned: Row) -> bool:
-    """Return True if the server would accept a create and wait for an offer."""
+    """Return True if the server would accept the create and wait for an offer."""
     codes = {reason["code"] for reason in planned["reasons"]}
     waits = planned.get("waitForCapacity") is not None or bool(planned.get("fallbackAfterSeconds"))
     return waits and codes <= NO_CAPACITY_CODES
@@ -278,12 +281,14 @@ def _print_accepted(output: Output, instance: Row) -> None:
 
 
 def _warn_if_endless(output: Output, instance: Row) -> None:
-    """Say what a machine without an end costs a day."""
+    """Warn about the daily cost of an instance without an end."""
     hourly = amount_of(instance.get("hourlyPrice"))
     has_end = instance.get("lease") or instance.get("autoStop")
     if not output.for_people or has_end or hourly is None or not instance.get("usable"):
         return
-    output.note(f"it has no end, and costs {usd(hourly * HOURS_A_DAY)} a day until somebody stops it")
+    output.note(
+        f"No lease is set. This instance costs {usd(hourly * HOURS_A_DAY)} per day until you stop it."
+    )
     output.note(f"set one with: {command_about('lease', instance)} +8h")
 
 
@@ -291,7 +296,7 @@ def _warn_if_endless(output: Output, instance: Row) -> None:
 
 
 def _full_plan(planned: Row, output: Output) -> Iterator[RenderableType]:
-    """Yield everything: what would be tried, what would not and why, and what to know."""
+    """Yield everything: the offers, the rejected ones with reasons, and remarks."""
     offers, refused = planned["offers"], planned.get("refused")
     if offers:
         yield _offer_table(planned, output)
@@ -317,7 +322,7 @@ def _full_plan(planned: Row, output: Output) -> Iterator[RenderableType]:
 
 
 def _short_plan(planned: Row) -> Iterator[RenderableType]:
-    """Yield the best offer, when it would be ready, and what comes next if it is gone."""
+    """Yield the best offer, its expected time to ready, and the next offer."""
     offers = planned["offers"]
     if offers:
         yield foldable(_best(planned), "bold")
@@ -348,7 +353,7 @@ def _disk(planned: Row) -> Iterator[Text]:
 
 
 def _workload(planned: Row) -> Iterator[Text]:
-    """Yield what would run; of variables only the names."""
+    """Yield what would run; only the names of variables."""
     get = planned.get
     if not get("imageUrl"):
         return

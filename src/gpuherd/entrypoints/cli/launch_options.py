@@ -1,4 +1,4 @@
-"""The options of up, plan and run, and the body of the request that they make."""
+"""The options of up, plan and run, and the request body that they make."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BILLING_MODES = {"spot": "spot", "on-demand": "onDemand", "auto": "auto"}
 
 
 class UsdAnHour(click.ParamType[Decimal]):
-    """An amount of US dollars, more than nothing."""
+    """A positive amount of US dollars."""
 
     name = "usd"
 
@@ -45,7 +45,7 @@ class UsdAnHour(click.ParamType[Decimal]):
 
 
 def gpu_choices(server: ServerConnection) -> list[Choice]:
-    """Return the GPUs that can be had now, with the price of one, the cheapest first."""
+    """Return the GPUs that are available now, with the price of one, the cheapest first."""
     cheapest: dict[str, Decimal] = {}
     for product in server.rows("/api/products", "products")["products"]:
         price = amount_of(product.get("gpuHourlyPrice"))
@@ -58,7 +58,7 @@ def gpu_choices(server: ServerConnection) -> list[Choice]:
 
 
 def template_choices(server: ServerConnection) -> list[Choice]:
-    """Return the templates that work, the oldest first: everybody has those."""
+    """Return the usable templates, the oldest first: every account has those."""
     rows = server.rows("/api/templates", "templates")["templates"]
     found = sorted(rows, key=lambda row: (len(str(row["id"])), str(row["id"])))
     return [((str(row["id"]),), text_of(row.get("name"))) for row in found if not row.get("problem")]
@@ -117,7 +117,7 @@ HEALTH_OPTIONS = (
         help="How long the program may take until it answers well; the server says 5m.",
     ),
 )
-# Of up, plan and run: how large, where, for how much.
+# Options of up, plan and run: size, place, price.
 OFFER_OPTIONS = (
     click.option("--name", help="What to call it; made from the GPU by default."),
     click.option("--gpu-num", type=click.IntRange(1, 8), help="How many GPUs."),
@@ -135,7 +135,7 @@ OFFER_OPTIONS = (
         help="How to pay; the server says spot. auto: spot, after a while on demand.",
     ),
 )
-# Of up and plan only.
+# Options of up and plan only.
 LAUNCH_OPTIONS = (
     TEMPLATE,
     IMAGE,
@@ -265,7 +265,7 @@ def health_check_of(port: int | None, path: str | None, timeout_s: float | None)
 
 
 def envs_of(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the variables that were written as NAME=VALUE, or as NAME: those take their value from here."""
+    """Return the variables from NAME=VALUE, or from NAME with the value of this environment."""
     envs = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -276,7 +276,7 @@ def envs_of(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> di
 
 
 def secret_envs_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return the variables that were written as NAME=SECRET; the server has their values."""
+    """Return the variables from NAME=SECRET; the server has their values."""
     envs = {}
     for word in words:
         name, _, secret = word.partition("=")
@@ -287,7 +287,7 @@ def secret_envs_of(words: Sequence[str]) -> dict[str, Any]:
 
 
 def require_gpu_and_template(output: Output, values: Mapping[str, Any], *, or_plan: bool = False) -> None:
-    """Refuse a rental without a GPU, or with neither template nor image; show what there is of both."""
+    """Reject a rental without a GPU, or with neither template nor image; show the choices of both."""
     context = click.get_current_context()
     missing = {"gpu": "Or rent a plan: --plan." if or_plan else None}
     if values["image"] is None:
@@ -299,7 +299,7 @@ def require_gpu_and_template(output: Output, values: Mapping[str, Any], *, or_pl
             raise click.MissingParameter(hint, ctx=context, param=parameter)
 
 
-# What a rental needs: the option, what there is to choose from, the command that shows everything.
+# What a rental needs: the option, its choices, the command that lists them all.
 _NEEDED: dict[str, tuple[str, Lookup, str]] = {
     "gpu": ("--gpu", gpu_choices, "gpuherd offers"),
     "template": ("--template", template_choices, "gpuherd templates"),
@@ -307,7 +307,7 @@ _NEEDED: dict[str, tuple[str, Lookup, str]] = {
 
 
 def _suggest_values(output: Output, command_path: str, values: Mapping[str, Any]) -> None:
-    """Show what there is of everything that was left out, and a command that is good for pasting."""
+    """Show the choices of everything that is missing, and a command to paste."""
     command = command_path.split()
     for name, (option, lookup, more) in _NEEDED.items():
         if name == "template" and not values["template"] and values["image"]:

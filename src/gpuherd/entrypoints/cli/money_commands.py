@@ -35,9 +35,9 @@ from gpuherd.entrypoints.durations import HOUR, rough_duration
 
 COST_BAR_WIDTH, BUDGET_BAR_WIDTH = 24, 12
 NOTHING = Decimal(0)
-# A spreadsheet takes what begins with one of these for a formula.
+# Spreadsheets treat text with these beginnings as a formula.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-# The kind tells an empty value from none, and the row of all that were left out from both.
+# The kind distinguishes an empty value from a missing one, and the row of the left-out groups from both.
 CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances", "name", "kind")
 FIGURES = ("total", "uncertainty", "hourlyNow")
 _AGO = re.compile(r"([0-9]{1,4})(h|d|w)")
@@ -133,7 +133,7 @@ LEFTOVERS = ListTable(
 
 
 def _price(row: Row, field: str) -> str:
-    """Return a price an hour, or nothing if it is zero."""
+    """Return an hourly price; empty if it is zero."""
     return usd_an_hour(row.get(field)) if amount_of(row.get(field)) else ""
 
 
@@ -148,7 +148,7 @@ def _moment(words: str, now: datetime, option: str) -> str:
 
 
 def _check_order(begin: str, end: str | None, now: datetime) -> None:
-    """Refuse a period without any time in it here, where its ends are called as they were typed."""
+    """Reject an empty period here, where its ends have the names that the user typed."""
     if end is None and _aware(begin) >= now:
         message = "it lies ahead; say an earlier one, or an --until after it"
         raise click.BadParameter(message, param_hint="--since")
@@ -162,7 +162,7 @@ def _aware(words: str) -> datetime:
 
 
 def _summary(found: Row) -> list[tuple[str, str]]:
-    """Return the report as names and values, without what is nothing."""
+    """Return the report as names and values, without zeros."""
     kinds, waste, billed = found.get("byKind") or {}, found.get("waste") or {}, found.get("billed")
     lines = [
         ("total", usd_with_doubt(found["total"], found.get("uncertainty"))),
@@ -192,7 +192,7 @@ def _parts(amounts: Row, names: Iterable[tuple[str, str]]) -> str:
 
 
 def _show_groups(output: Output, found: Row) -> None:
-    """Show the groups, with a bar for what each has of the dearest."""
+    """Show the groups, each with a bar relative to the most expensive."""
     groups = found["groups"]
     most = max((amount_of(row["total"]) or NOTHING for row in groups), default=NOTHING) or Decimal(1)
     title = str(found.get("groupBy") or "").removeprefix("label:").upper()
@@ -219,7 +219,7 @@ def _show_groups(output: Output, found: Row) -> None:
 
 
 def _csv_text(found: Row) -> str:
-    """Return the groups as comma-separated values, none of which a spreadsheet would take for a formula.
+    """Return the groups as comma-separated values that a spreadsheet does not treat as formulas.
 
     The groups that the server left out are one row, so that each column of amounts adds up to its total.
     """
@@ -386,7 +386,7 @@ def _scope_text(scope: Row) -> str:
 
 
 def _used(budget: Row) -> Decimal:
-    """Return which part is spent."""
+    """Return the spent share."""
     amount = amount_of(budget.get("amount"))
     return (amount_of(budget.get("spent")) or NOTHING) / amount if amount else Decimal(1)
 

@@ -1,7 +1,7 @@
-"""A command that runs on a machine whether or not anybody is connected, and the files that go there and back.
+"""Runs a command on a machine that continues without a connection, and copies files there and back.
 
-The machine keeps the output in files, so a lost connection loses nothing: the next one continues at the byte
-where the last one stopped. The job starts once: only one caller can make the folder `started`.
+The machine keeps the output in files, so a lost connection loses nothing: the next one continues at the same
+byte. The job starts once: only one caller can make the folder `started`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, cast
 from gpuherd.entrypoints.cli.cli_errors import CommandError, ExitCode
 from gpuherd.entrypoints.cli.ssh_connection import RUN_SCRIPT, SshConnection
 
-# How long the main thread waits before it looks whether it was interrupted.
+# How often the main thread checks for an interrupt.
 CHECK_INTERVAL_S = 0.2
 STREAMS = ("out", "err")
 
@@ -38,7 +38,7 @@ echo $? >../exit.new; mv ../exit.new ../exit' >/dev/null 2>&1 </dev/null &
 """
 
 # A login does not always get the variables of the container; its first process has them. Line breaks in a
-# value are put aside while the null characters between variables become the line breaks that sed reads by.
+# value are set aside while the null characters between variables become the line breaks that sed reads by.
 _INHERITED = """\
 if [ -z "${{{name}+x}}" ]; then
   {name}=$(tr '\\000\\n' '\\n\\001' 2>/dev/null </proc/1/environ | sed -n 's/^{name}=//p' | tr '\\001' '\\n')
@@ -47,8 +47,8 @@ fi
 export {name}
 """
 
-# Whether it has ended is asked before the size: what was written until then is not missed. One that is gone
-# without an exit code was killed from outside, or the machine was restarted under it.
+# Check the end before the size, so that all output until then is read. A job that is gone without an exit
+# code was killed from outside, or the machine was restarted.
 _FOLLOW = """\
 cd "$HOME/{home}" || exit 1
 at={at}
@@ -82,7 +82,7 @@ exit 0
 
 
 class RemoteJob:
-    """One command in a folder of its own. The connection may be exchanged for a new one at any time."""
+    """One command in its own folder. The connection can be replaced at any time."""
 
     def __init__(self, connection: SshConnection, job_id: str) -> None:
         assert job_id.isalnum(), "it becomes part of commands"
@@ -92,7 +92,10 @@ class RemoteJob:
         self._seen = dict.fromkeys(STREAMS, 0)
 
     def send(self, folder: Path | None, left_out: Sequence[str], tell: Progress) -> None:
-        """Make the folder there, with what is in the one here; as a whole, if the connection was lost."""
+        """Create the folder there with the content of the local one.
+
+        After a lost connection, send it again completely.
+        """
         self.connection.ask(f'rm -rf "$HOME/{self._home}/work" && mkdir -p "$HOME/{self._home}/work"\n')
         if folder is not None:
             send_archive(
@@ -102,18 +105,21 @@ class RemoteJob:
     def start(
         self, argv: Sequence[str], environment: Mapping[str, str], inherited: Sequence[str] = ()
     ) -> None:
-        """Begin, once: said again, it does nothing. `inherited` are variables that only the machine knows."""
+        """Start the command once; a repeat does nothing.
+
+        `inherited` are variables that only the machine knows.
+        """
         exports = "".join(_INHERITED.format(name=name) for name in inherited)
         exports += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         command = f"exec {shlex.join(argv)}"
-        # No line of the user's may end the text that it stands in.
+        # No line of the user may end the here-document.
         mark = f"END_{self._job_id}"
         assert mark not in (exports + command)
         script = _START.format(home=self._home, job=self._job_id, exports=exports, command=command, mark=mark)
         self.connection.ask(script)
 
     def follow(self, out: IO[bytes], err: IO[bytes]) -> int:
-        """Pass on what it prints and return its exit code; after SshLost, call it again."""
+        """Pass on the output and return the exit code. After SshLost, call it again."""
         followers = [_Follower(self, stream, sink) for stream, sink in zip(STREAMS, (out, err), strict=True)]
         try:
             for follower in followers:
@@ -129,25 +135,25 @@ class RemoteJob:
         return int(said)
 
     def signal(self, name: str) -> None:
-        """Ask it to end: TERM, or KILL."""
+        """Send a signal: TERM or KILL."""
         self.connection.ask(_SIGNAL.format(home=self._home, signal=name))
 
     def fetch(self, path: str, into: Path, tell: Progress) -> int:
-        """Bring back a file or folder of the working folder; return how many entries came."""
+        """Copy a file or folder of the working folder back; return how many entries came."""
         script = f'cd "$HOME/{self._home}/work" && exec tar -cf - -- {shlex.quote(path)}\n'
         return fetch_archive(self.connection, script, into, tell)
 
     def script_of(self, stream: str) -> str:
-        """Return what prints a stream there from where we are."""
+        """Return the script that prints a stream from the present position."""
         return _FOLLOW.format(home=self._home, stream=stream, at=self._seen[stream])
 
     def note_seen(self, stream: str, count: int) -> None:
-        """So much more was passed on."""
+        """Advance the position of a stream."""
         self._seen[stream] += count
 
 
 class _Follower:
-    """Passes one stream on, in a thread, so that Ctrl-C reaches the main thread."""
+    """Passes one stream on in a thread, so that Ctrl-C reaches the main thread."""
 
     def __init__(self, job: RemoteJob, stream: str, sink: IO[bytes]) -> None:
         self._job = job
@@ -164,7 +170,7 @@ class _Follower:
         while self._thread.is_alive():
             self._thread.join(CHECK_INTERVAL_S)
         if self._trouble is not None:
-            # The reader of our output has gone.
+            # The reader of our output is gone.
             raise self._trouble
         self._call.conclude()
 
@@ -191,7 +197,7 @@ def send_archive(
 ) -> None:
     """Pack something here and let `command` unpack it there."""
     with connection.call(command, stdout=False) as call:
-        # If it has ended before it had everything, its own words say why.
+        # If it ended before it had everything, its own error message says why.
         with suppress(BrokenPipeError):
             pack(source, name, call.input, left_out, tell)
             call.input.close()
@@ -205,10 +211,10 @@ def fetch_archive(connection: SshConnection, script: str, into: Path, tell: Prog
         try:
             count = unpack(call.answers, into, tell)
         except UnpackRefused as refusal:
-            # A stream that breaks off is the connection's fault more often than an odd archive.
+            # A broken stream usually means a lost connection, not a bad archive.
             call.conclude()
             raise CommandError(ExitCode.FAILED, "UNPACK_REFUSED", str(refusal)) from refusal
-        # What tar pads the end with.
+        # tar pads the end.
         while call.answers.read(BLOCK):
             pass
         call.conclude()
@@ -218,7 +224,7 @@ def fetch_archive(connection: SshConnection, script: str, into: Path, tell: Prog
 # --- files on their way: packed into a stream and out of it, never as a whole in memory ---
 
 
-# What stays here: it is big, can be made again, or holds secrets of this computer.
+# Not copied: large files, files that can be made again, and secrets of this computer.
 LEFT_OUT = (
     ".git",
     ".venv",
@@ -237,7 +243,7 @@ Progress = Callable[[int], None]
 
 
 class UnpackRefused(Exception):
-    """A stranger's archive wanted to write outside of its folder, or is no archive."""
+    """A stranger's archive tried to write outside of its folder, or is not an archive."""
 
 
 def pack(source: Path, name: str, into: IO[bytes], left_out: Sequence[str], tell: Progress) -> None:
@@ -247,7 +253,7 @@ def pack(source: Path, name: str, into: IO[bytes], left_out: Sequence[str], tell
             try:
                 archive.add(path, arcname=str(inside), recursive=False)
             except FileNotFoundError:
-                # Gone since it was listed: an editor's swap file, a log that was rotated.
+                # It was removed after it was listed, for example a rotated log.
                 continue
 
 
@@ -257,7 +263,8 @@ def unpack(archive_bytes: IO[bytes], into: Path, tell: Progress) -> int:
     try:
         with tarfile.open(fileobj=_counted(archive_bytes, tell), mode="r|") as archive:
             for member in archive:
-                # Refuses absolute names, "..", links that lead out and devices; drops owners and odd modes.
+                # The filter rejects absolute names, "..", links that lead out and devices, and drops owners
+                # and odd modes.
                 archive.extract(member, into, filter="data")
                 written += 1
     except tarfile.FilterError as error:
@@ -283,7 +290,7 @@ def _entries(
 
 
 class _Counted:
-    """A stream that tells how much went through it."""
+    """Counts the bytes of a stream."""
 
     def __init__(self, stream: IO[bytes], tell: Progress) -> None:
         self._stream = stream
@@ -306,5 +313,5 @@ class _Counted:
 
 
 def _counted(stream: IO[bytes], tell: Progress) -> IO[bytes]:
-    # A stream that is read or written from its beginning to its end needs no more than that.
+    # A stream that is read or written from its beginning to its end needs only these methods.
     return cast(IO[bytes], _Counted(stream, tell))

@@ -66,12 +66,12 @@ BEATS_IN_SILENCE = 6
 # A lost connection is tried again for this time while the machine runs.
 RECONNECT_LIMIT_S = 600.0
 RECONNECT_INTERVAL_S = 3.0
-# A delete without an answer is tried for this time; after that, silence and lease end the machine.
+# A delete without an answer is repeated for this time. After that, silence and lease end the machine.
 RELEASE_LIMIT_S = 60.0
 RELEASE_INTERVAL_S = 1.0
-# What an image must open, so that one can log in.
+# An image must open this port for logins.
 SSH_PORT = "22/tcp"
-# The label by which a run finds what it has rented.
+# A run finds its rental by this label.
 RUN_LABEL = "gpuherd.run"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -136,7 +136,7 @@ def run(server: ServerConnection, output: Output, yes: bool, timeout: float, **v
     name = values["name"] if values["name"] is not None else new_name("run", rng)
     silence_s = round(values["silence"] or SILENCE_S)
     run_id = f"{rng.getrandbits(64):016x}"
-    # Its end and its variables are those of the command, not of the container.
+    # Lease and variables are for the command, not for the container.
     rented = {**values, "name": name, "env": (), "lease": None, "silence": None}
     body = launch_body_of(rented) | {
         "lease": {"seconds": round(values["lease"] or LEASE_S), "then": "delete"},
@@ -177,7 +177,7 @@ def run(server: ServerConnection, output: Output, yes: bool, timeout: float, **v
 
 
 def _checked(variables: Mapping[str, Any], option: str) -> Mapping[str, Any]:
-    """Return variables of the command; their names become part of a script."""
+    """Return variables of the command. Their names become a part of a script, so they are checked."""
     for name in variables:
         if not _VARIABLE.fullmatch(name):
             raise click.BadParameter(f"{name!r} is no name of a variable", param_hint=option)
@@ -186,7 +186,7 @@ def _checked(variables: Mapping[str, Any], option: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """What shall happen on the machine."""
+    """What to do on the machine."""
 
     run_id: str
     command: Sequence[str]
@@ -199,7 +199,7 @@ class RunOrder:
 
 
 class Run:
-    """One command on one machine, over as many connections as it takes."""
+    """One command on one machine, over as many connections as needed."""
 
     def __init__(self, server: ServerConnection, output: Output, instance: Row, order: RunOrder) -> None:
         self._server = server
@@ -227,7 +227,7 @@ class Run:
                 self._look_for_machine(lost, now - lost_at)
 
     def _go_on(self, connection: SshConnection) -> int:
-        """Do what is not done yet: each step is done once, or can be done again."""
+        """Do the remaining steps. Each is done once, or can be repeated."""
         job = self._job = self._job or RemoteJob(connection, self._order.run_id)
         job.connection = connection
         if not self._sent:
@@ -269,7 +269,7 @@ class Run:
                 raise CommandError(ExitCode.FAILED, "OUTPUT_CLOSED", words) from error
 
     def _asked_to_go_on(self) -> bool:
-        """Ask once; a second Ctrl-C is an answer."""
+        """Ask once whether to continue; a second Ctrl-C means no."""
         try:
             return not click.confirm("\nEnd it and give the machine back?", default=True, err=True)
         except click.Abort:
@@ -280,14 +280,14 @@ class Run:
             job.fetch(path, Path(), shown.tell)
         except CommandError as refusal:
             if self._code:
-                # A command that failed need not have made anything; its exit code says more.
+                # A failed command need not have made the file; its exit code says more.
                 self._output.note(f"{safe(path)} cannot be brought back: {safe(refusal)}", "yellow")
                 return
             raise
         self._output.note(f"brought back {safe(path)} ({size_text(shown.count)})", "dim")
 
     def _look_for_machine(self, lost: SshLost, for_s: float) -> None:
-        """Return if another try makes sense, with what is known of the machine now."""
+        """Return if another try makes sense, with the machine's present address."""
         with suppress(ServerUnreachable):
             self._instance = find_instance(self._server, str(self._instance["id"]))
         instance = self._instance
@@ -316,7 +316,7 @@ def _end_politely(job: RemoteJob) -> None:
 
 
 def find_unconfirmed(server: ServerConnection, run_id: str) -> Sequence[Row]:
-    """Return what came of a create that was interrupted before its answer; if unclear, silence ends it."""
+    """Return the instance of a create whose answer was interrupted. If that is unclear, silence ends it."""
     try:
         found = server.rows("/api/instances", "instances", label=f"{RUN_LABEL}={run_id}", limit=100)
     except ServerFailure:
@@ -326,7 +326,7 @@ def find_unconfirmed(server: ServerConnection, run_id: str) -> Sequence[Row]:
 
 
 def release_rental(server: ServerConnection, output: Output, instance: Row, *, keep: bool) -> None:
-    """Ask for the deletion until the server says yes, or say what will end the machine."""
+    """Request the deletion until the server accepts it, or print what will end the machine."""
     if keep and sys.exc_info()[0] is None:
         output.note(f"kept; give it back with: {command_about('rm', instance)}", "yellow")
         return
@@ -363,13 +363,13 @@ def _cost_text(server: ServerConnection, instance: Row) -> str:
 
 @contextmanager
 def heartbeats(server: ServerConnection, instance_id: str, interval_s: float) -> Iterator[None]:
-    """Say that the machine is in use, for as long as this process lives."""
+    """Report use of the machine while this process lives."""
     ended = threading.Event()
 
     def beat() -> None:
         with ServerConnection(server.address) as own:
             while not ended.wait(interval_s):
-                # The next one may arrive; the server counts silence in many of them.
+                # The next one may arrive; the server's silence limit covers many.
                 with suppress(ServerFailure):
                     own.post(path_of("instances", instance_id, "heartbeat"))
 
@@ -382,7 +382,7 @@ def heartbeats(server: ServerConnection, instance_id: str, interval_s: float) ->
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Let a closed terminal or a polite kill end the command like Ctrl-C: the machine is released."""
+    """Make SIGHUP and SIGTERM end the command like Ctrl-C, so that the machine is released."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -395,7 +395,7 @@ def stop_on_signals() -> Iterator[None]:
 
 @contextmanager
 def shield_from_interrupts() -> Iterator[None]:
-    """Let nothing but kill -9 interrupt the release; it takes a minute at most."""
+    """Ignore all signals except kill -9 during the release, which takes at most a minute."""
     with ExitStack() as restored:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             restored.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))

@@ -1,4 +1,4 @@
-"""The picture of a rental or an operation that a command follows: a live view, plain lines, and the end."""
+"""Shows the progress of a rental or an operation: a live view, plain lines, and the end."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from gpuherd.entrypoints.cli.rental_stages import (
 from gpuherd.entrypoints.cli.server_connection import ServerConnection
 from gpuherd.entrypoints.durations import format_duration
 
-# How long a picture of the spinner lasts, and how often the whole is drawn anew.
+# The duration of a spinner frame, and the interval of redraws.
 FRAME_S = 0.25
 REFRESH_S = 0.25
 REASON_LINES = 3
 LOG_LINE_CHARS_MAX = 200
-# While there is no machine, or no address of its log.
+# The wait while there is no machine, or no address of its log.
 LOG_RETRY_S = 2.0
 UNREACHABLE = "server not reachable, retrying"
 STALE = "the cloud cannot be asked now; this is the last known state"
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPINNER = "|/-\\"
 
-# Tells the view that the server did not answer, and why.
+# Notifies the view that the server did not answer, and why.
 OnLost = Callable[[str], None]
-# With more than ASCII, without, and the style.
+# The marks in Unicode and ASCII, and the style.
 _MARKS = {
     StageState.DONE: ("✓", "+", "green"),
     StageState.AHEAD: ("·", ".", "dim"),
@@ -53,7 +53,7 @@ Begin = Callable[[OnLost], Progress]
 
 
 class InstanceFollower:
-    """Follows the instance that `begin` finds or makes, shows how it goes, and prints its end.
+    """Follows the instance that `begin` finds or creates, shows its progress, and prints its end.
 
     `ordered` means that an operation is followed. `unanswered` is the farewell before `begin` has returned.
     """
@@ -77,7 +77,7 @@ class InstanceFollower:
         self._instance: Row | None = None
 
     def follow(self, begin: Begin) -> Row:
-        """Return the instance at the end, or raise why it does not come; print the last state either way."""
+        """Return the instance at the end, or raise why it failed. Print the last state either way."""
         clock = self._output.clock
         try:
             with _progress_view(self._output, self._until, ordered=self._ordered) as view:
@@ -100,7 +100,7 @@ class InstanceFollower:
         return ended
 
     def farewell(self) -> str:
-        """Return how to come back after Ctrl-C."""
+        """Return how to continue after Ctrl-C."""
         if self._instance is None:
             return self._unanswered
         again = wait_command(self._instance, self._until)
@@ -114,17 +114,17 @@ class InstanceFollower:
 
 
 class ProgressView(Protocol):
-    """Shows what happens while an instance is followed."""
+    """Shows the progress of a followed instance."""
 
-    # True if the view shows what the cloud logs while a machine boots.
+    # True if the view shows the cloud's log while a machine boots.
     wants_log: bool
 
     def show(self, progress: Progress) -> None:
-        """Show what the server says now."""
+        """Show what the server reports now."""
         ...
 
     def lost(self, reason: str) -> None:
-        """Show that the server gives no answer."""
+        """Show that the server does not answer."""
         ...
 
     def log_line(self, line: str) -> None:
@@ -163,7 +163,7 @@ class PlainLines:
         pass
 
     def _print(self, line: str, elapsed_s: float, aside: str = "") -> None:
-        # The aside changes all the time: that alone is not worth a line.
+        # The aside changes all the time; that alone is not worth a line.
         if line == self._last or self._output.mode is Mode.IDS:
             return
         self._last = line
@@ -172,7 +172,7 @@ class PlainLines:
 
 
 class LiveView:
-    """Shows one line a stage or phase, redrawn in place, with times that run."""
+    """Shows one line per stage or phase, redrawn in place, with running times."""
 
     wants_log = True
 
@@ -207,7 +207,7 @@ class LiveView:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Keep the picture on the screen and its times running."""
+        """Keep the view on the screen and its times running."""
         ended = threading.Event()
 
         def tick() -> None:
@@ -220,7 +220,7 @@ class LiveView:
             try:
                 yield
             finally:
-                # What was never accepted leaves no picture behind: the error says it all.
+                # A rejected order leaves no view behind: the error says it all.
                 self._live.transient = self._progress is None
                 ended.set()
                 ticking.join()
@@ -244,7 +244,7 @@ class LiveView:
         return Group(*parts)
 
     def _reason(self, words: str, style: str) -> Text:
-        """Return the reason in a few lines: the end of the sentence often is what matters."""
+        """Return the reason in a few lines; the end of the sentence often matters most."""
         room = REASON_LINES * self._output.out.width
         return foldable(words if len(words) <= room else words[: room - 1] + "…", style)
 
@@ -271,7 +271,7 @@ class LiveView:
 
 @contextmanager
 def _progress_view(output: Output, until: Until, *, ordered: bool) -> Iterator[ProgressView]:
-    """Choose the view that suits where the output goes."""
+    """Return the view for this output."""
     is_rental = until == "ready" and not ordered
     model: ProgressModel = (
         RentalProgress(output.clock) if is_rental else OperationProgress(output.clock, until)
@@ -330,11 +330,11 @@ def _boot_log(client: api.Gpuherd, instance: Row, view: ProgressView) -> Iterato
                     if line := last.feed(chunk):
                         view.log_line(line)
             except (api.GpuherdError, OSError):
-                # The wait itself says what is wrong.
+                # The wait itself reports what is wrong.
                 pass
             ended.wait(LOG_RETRY_S)
 
-    # No thread joins this one: it may stand in a read, and the end of the command ends it.
+    # No thread joins this one: it may hang in a read, and the end of the command ends it.
     threading.Thread(target=read, daemon=True).start()
     try:
         yield

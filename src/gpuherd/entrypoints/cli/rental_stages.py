@@ -1,4 +1,4 @@
-"""How far a rental or an operation is: its stages or phases, and how long each took."""
+"""The stages of a rental or the phases of an operation, and how long each took."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpuherd.entrypoints.durations import format_duration, remaining_time
 
 @dataclass(frozen=True)
 class Progress:
-    """What the server said last: the instance, and the operation that is followed, if one is."""
+    """The server's last answer: the instance, and the followed operation, if any."""
 
     instance: Row
     operation: Row | None = None
 
     def outcome(self, until: Until) -> bool | None:
-        """Return True if this is what the wait is for, False if it will not be, else None."""
+        """Return True if the wait has succeeded, False if it cannot, None otherwise."""
         if self.operation is not None:
             status = self.operation["status"]
             return None if status == "running" else status == "succeeded"
@@ -29,7 +29,7 @@ class Progress:
 
 
 class RentalStage(IntEnum):
-    """What is going on, in the order in which it happens."""
+    """The stages of a rental, in their order."""
 
     ACCEPTED = 0
     RENTING = 1
@@ -39,7 +39,7 @@ class RentalStage(IntEnum):
 
 
 class StageState(Enum):
-    """How far a line of the view is."""
+    """The state of a stage."""
 
     DONE = auto()
     UNDER_WAY = auto()
@@ -49,7 +49,7 @@ class StageState(Enum):
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """One stage or phase: how far it is, how long it took, and a remark."""
+    """One stage or phase: its state, its duration, and a remark."""
 
     mark: StageState
     label: str
@@ -61,11 +61,11 @@ class ProgressModel(Protocol):
     """Remembers what was observed, and when."""
 
     def observe(self, progress: Progress) -> list[tuple[float, str]]:
-        """Take note. Return what began since the last observation: seconds since the begin, label."""
+        """Record an answer. Return what began since the last one: seconds since the begin, label."""
         ...
 
     def label(self, progress: Progress) -> str:
-        """Return the name of what is under way."""
+        """Return the name of the present stage."""
         ...
 
     def lines(self, progress: Progress | None) -> list[ProgressLine]:
@@ -73,12 +73,12 @@ class ProgressModel(Protocol):
         ...
 
     def total_s(self) -> float:
-        """Return how long it has taken so far, or took in all."""
+        """Return the duration so far, or in total."""
         ...
 
 
 def stage_of(instance: Row) -> RentalStage:
-    """Return the stage that is under way, or the last one of an instance that has ended."""
+    """Return the present stage, or the last one of an instance that has ended."""
     if instance.get("usable"):
         return RentalStage.READY
     is_rented = bool(instance.get("cloudInstanceId"))
@@ -95,7 +95,7 @@ def stage_of(instance: Row) -> RentalStage:
             return RentalStage.STARTING
 
 
-# The server's own time for the begin of a stage beats the moment at which we saw the stage.
+# The server's own time for a stage is better than the time of our observation.
 _STAMPS = {RentalStage.RENTING: "createdAt", RentalStage.RUNNING: "startedAt", RentalStage.READY: "readyAt"}
 
 
@@ -107,7 +107,7 @@ class RentalProgress:
     stage: RentalStage = RentalStage.ACCEPTED
     begun: dict[RentalStage, float] = field(default_factory=dict)
     ended_at: float | None = None
-    # None until the first observation. The stamps of a second start tell of the first life.
+    # None until the first observation. The stamps of a second start are from the first run.
     stamps_count: bool | None = None
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class RentalProgress:
             if passed in self.begun or (stamp is None and passed != stage):
                 continue
             at = monotonic if stamp is None else monotonic - (now - stamp).total_seconds()
-            # Two clocks may differ: no stage begins in the future or before the one before it.
+            # Two clocks may differ: no stage begins in the future or before the previous one.
             self.begun[passed] = min(monotonic, max(at, self._latest()))
         self.stage = stage
         if outcome_of(instance, "ready") is not None:
@@ -141,7 +141,7 @@ class RentalProgress:
         return (self.clock.monotonic() if end is None else end) - min(self.begun.values())
 
     def took_s(self, stage: RentalStage) -> float | None:
-        """Return how long a stage has lasted, or None if this command has not seen that."""
+        """Return how long a stage has lasted; None if this command has not seen it."""
         begin = self.begun.get(stage)
         if begin is None or stage > self.stage or stage is RentalStage.READY:
             return None
@@ -152,7 +152,7 @@ class RentalProgress:
         return end - begin if end >= begin else None
 
     def _latest(self) -> float:
-        # Of an instance that is older than this command, acceptance lies before our start.
+        # If the instance is older than this command, it was accepted before our start.
         seen = (at for stage, at in self.begun.items() if stage is not RentalStage.ACCEPTED)
         return max(seen, default=-math.inf)
 
@@ -171,7 +171,7 @@ class RentalProgress:
         return ProgressLine(mark, label, took_s, estimate(progress, "ready", self.clock))
 
     def _label(self, stage: RentalStage, progress: Progress) -> str:
-        """Return the stage, and the status too where it says more."""
+        """Return the stage, and the status if it says more."""
         label, status = stage.name.lower(), progress.instance["status"]
         is_under_way = progress.outcome("ready") is None
         if progress.instance.get("usable") or (is_under_way and status in ("creating", label)):
@@ -180,7 +180,7 @@ class RentalProgress:
 
 
 class OperationProgress:
-    """The phases of an operation with the server's own times; without one, the statuses that we saw."""
+    """The phases of an operation with the server's times; without an operation, the observed statuses."""
 
     def __init__(self, clock: CommandClock, until: Until) -> None:
         self._clock = clock
@@ -236,12 +236,12 @@ def _phases(operation: Row) -> list[tuple[str, datetime]]:
 
 
 def _seconds(begin: datetime, end: datetime) -> float:
-    # Two clocks may differ: nothing takes less than no time.
+    # Two clocks may differ: no duration is negative.
     return max(0.0, (end - begin).total_seconds())
 
 
 def estimate(progress: Progress, until: Until, clock: CommandClock) -> str:
-    """Return how much longer the rental may take, if the server has an idea."""
+    """Return the expected remaining time, if the server knows it."""
     expected = moment_of(progress.instance.get("estimatedReadyTime"))
     if expected is None or until != "ready" or progress.outcome(until) is not None:
         return ""

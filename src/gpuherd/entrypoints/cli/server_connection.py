@@ -26,7 +26,7 @@ CHUNK_BYTES = 2**16
 
 
 class ServerConnection:
-    """Asks one server. It repeats nothing: the user decides what is tried again."""
+    """Sends requests to one server. It repeats nothing: the user decides what to try again."""
 
     def __init__(self, address: ServerAddress, timeout_s: float | None = None) -> None:
         self.address = address
@@ -34,7 +34,7 @@ class ServerConnection:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, /, **query: object) -> ServerReply:
-        """Return what the server answers; a parameter that is None is left out."""
+        """Return the server's answer; a parameter that is None is left out."""
         given = _without_none(query)
         return self.request("GET", f"{path}?{urlencode(given)}" if given else path)
 
@@ -46,7 +46,7 @@ class ServerConnection:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> ServerReply:
-        """Change something, and return what the server answers; a field that is None is left out."""
+        """Send a change and return the server's answer; a field that is None is left out."""
         return self.request("POST", path, body, idempotency_key, timeout_s)
 
     def put(self, path: str, body: Mapping[str, Any]) -> ServerReply:
@@ -79,7 +79,7 @@ class ServerConnection:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> ServerReply:
-        """Return what the server answers, or raise a `ServerFailure`."""
+        """Return the server's answer, or raise a `ServerFailure`."""
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **self.address.headers}
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
@@ -93,7 +93,7 @@ class ServerConnection:
             response, received = _receive(connection, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            # Not as the cause: that error may hold the headers, and with them the key.
+            # Not as the cause: that error may hold the headers with the key.
             raise ServerUnreachable(self.address.url, _reason(error), sent=True) from None
         except BaseException:
             self.close()
@@ -113,7 +113,7 @@ class ServerConnection:
         self.close()
 
     def _connected(self) -> http.client.HTTPConnection:
-        # A server may close a connection that waits, and a request on it would be lost.
+        # A server may close an idle connection, and the request would be lost.
         self.close()
         address = self.address
         kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
@@ -127,7 +127,7 @@ class ServerConnection:
 
 
 def path_of(*words: str) -> str:
-    """Return `/api/…` with each name or id as one part of the path; nothing in them is taken as syntax."""
+    """Return `/api/…` with each name or id as one quoted segment."""
     return "/".join(("/api", *(quote(word, safe="").replace(".", "%2E") for word in words)))
 
 
@@ -183,7 +183,7 @@ def _with_rows(reply: ServerReply, name: str) -> ServerReply:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in words that hold nothing of the request."""
+    """Return why a connection failed, without quoting the request."""
     match error:
         case TimeoutError():
             return "no answer in time"

@@ -1,4 +1,4 @@
-"""What the server answers a command: a reply as JSON, or a failure."""
+"""The server's answers to a command: a JSON reply, or a failure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# The code of an answer that no gpuherd server gives: GPUHERD_URL leads to another program.
+# No gpuherd server gives such an answer: GPUHERD_URL points to another program.
 UNEXPECTED_REPLY = "UNEXPECTED_REPLY"
 
 
 class ServerFailure(Exception):
-    """The server did not do what a command asked for."""
+    """The server did not do what a command requested."""
 
 
 class ServerUnreachable(ServerFailure):
@@ -25,7 +25,7 @@ class ServerUnreachable(ServerFailure):
 
 
 class UnexpectedReply(ServerFailure):
-    """An answer came that no gpuherd server gives."""
+    """The answer is not from a gpuherd server."""
 
     def __init__(self, message: str, status: int = 200) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class UnexpectedReply(ServerFailure):
 
 
 class ServerRefusal(ServerFailure):
-    """The server says no; `problem` is its problem document, or empty if another program answers."""
+    """The server rejects the request; `problem` is its problem document, empty if another program answers."""
 
     def __init__(
         self, status: int, problem: Mapping[str, Any], *, retry_after_s: float | None = None, detail: str = ""
@@ -51,12 +51,12 @@ class ServerRefusal(ServerFailure):
 
     @property
     def is_temporary(self) -> bool:
-        """Return True if the same request may be answered better later."""
+        """Return True if the same request may succeed later."""
         return self.status == 429 or self.status >= 500
 
 
 class ServerReply(dict[str, Any]):
-    """An object of a reply. A field that must be there, and is not, raises `UnexpectedReply`."""
+    """An object of a reply. A missing required field raises `UnexpectedReply`."""
 
     def __missing__(self, name: str) -> Any:
         raise UnexpectedReply(f"the server's answer has no {name}; is it as new as this client?")

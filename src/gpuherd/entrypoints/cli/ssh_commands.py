@@ -1,6 +1,6 @@
-"""The commands that go to a machine: ssh, exec, cp, open, ssh-config.
+"""The commands that connect to a machine: ssh, exec, cp, open, ssh-config.
 
-What the cloud wrote is read strictly before it becomes arguments or an address.
+Text from the cloud is checked strictly before it becomes arguments or an address.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FOLDER = "folder"
 CONFIG_HEAD = "# Written by `gpuherd ssh-config`: changes are lost. Include it from ~/.ssh/config.\n"
 # How each block of the ssh configuration begins.
 HOST_LINE = "\nHost "
-# No pattern of ssh can be made of these characters, and they break no line.
+# These characters make no ssh pattern and break no line.
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
 
@@ -126,10 +126,10 @@ def open_page(
 
 
 def become_ssh(argv: list[str]) -> None:
-    """Let ssh take the place of this process: it gets the terminal, the signals and the exit code."""
+    """Replace this process by ssh, which gets the terminal, the signals and the exit code."""
     sys.stdout.flush()
     try:
-        # No shell is between, and every word was checked or is the user's own.
+        # There is no shell in between, and every word was checked or is the user's own.
         os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:
         raise CommandError(
@@ -141,7 +141,7 @@ def become_ssh(argv: list[str]) -> None:
 
 
 def page_of(instance: Row, port: int | None) -> str:
-    """Return the address of Jupyter, or of the one HTTP port, or of the port that was asked for."""
+    """Return the address of Jupyter, of the only HTTP port, or of the requested port."""
     refuse_unready(instance)
     pages = _http_pages(instance)
     if port is not None:
@@ -189,7 +189,7 @@ def _checked(instance: Row, address: str) -> str:
 
 
 def is_web_address(address: str) -> bool:
-    """Return True if a browser may open this: a file or a script in disguise may not."""
+    """Return True if a browser may open this: not a file or a script in disguise."""
     try:
         parts = urlsplit(address)
         plain = parts.scheme in ("http", "https") and parts.username is None and parts.port != 0
@@ -203,14 +203,14 @@ def is_web_address(address: str) -> bool:
 
 @dataclass(frozen=True)
 class There:
-    """A place on an instance: `NAME:path`; without a slash in front, below the home folder."""
+    """A place on an instance: `NAME:path`; relative paths start at the home folder."""
 
     name: str
     path: str
 
 
 def parse_place(word: str) -> There | Path:
-    """Read `NAME:path` as a place there, anything else as one here; `./a:b` is a file here."""
+    """Parse `NAME:path` as a remote place, anything else as a local one; `./a:b` is local."""
     name, colon, path = word.partition(":")
     return There(name, path or ".") if colon and name and "/" not in name else Path(word)
 
@@ -278,7 +278,7 @@ def _fetch(server: ServerConnection, output: Output, sources: Sequence[There], t
 
 
 def _fetch_as(connection: SshConnection, script: str, name: str, target: Path, tell: Progress) -> None:
-    """Bring something back under another name."""
+    """Copy something back under another name."""
     with tempfile.TemporaryDirectory(prefix=".gpuherd-", dir=target.parent) as folder:
         fetch_archive(connection, script, Path(folder), tell)
         (Path(folder) / name).replace(target)
@@ -325,7 +325,7 @@ def ssh_config(server: ServerConnection, output: Output, file: Path | None, watc
     """
     path = file if file is not None else Path.home() / ".ssh" / "gpuherd.conf"
     try:
-        # The position first: what happens while the list is read is then heard of.
+        # Read the position first, so that no event during the list is missed.
         history = server.rows("/api/events/history", "events", limit=1)
         if not _write_config(server, output, path):
             output.note(f"{safe(path)} is as it should be")
@@ -341,7 +341,7 @@ def ssh_config(server: ServerConnection, output: Output, file: Path | None, watc
 
 
 def _write_config(server: ServerConnection, output: Output, path: Path) -> bool:
-    """Write the file, and return True if it has changed."""
+    """Write the file. Return True if it has changed."""
     rows = server.rows("/api/instances", "instances", everything=True, limit=100)
     text = host_blocks(rows["instances"], path.with_name("gpuherd_known_hosts"))
     if not write_private(path, text):
@@ -351,7 +351,7 @@ def _write_config(server: ServerConnection, output: Output, path: Path) -> bool:
 
 
 def _keep_true(server: ServerConnection, output: Output, path: Path, position: int) -> None:
-    """Write the file anew with every event, until Ctrl-C."""
+    """Write the file again after every event, until Ctrl-C."""
     # The client loads asyncio, aiohttp and pydantic, which the other commands of this module do not need.
     from gpuherd.entrypoints.cli.command_client import open_client  # noqa: PLC0415
 
@@ -368,7 +368,7 @@ def _keep_true(server: ServerConnection, output: Output, path: Path, position: i
 
 
 def write_private(path: Path, text: str) -> bool:
-    """Put a file in place as a whole, for its owner's eyes only; return False if it was the same already."""
+    """Replace a file completely, readable only by its owner. Return False if it was the same already."""
     try:
         if path.is_file() and path.read_text() == text:
             return False
@@ -397,7 +397,7 @@ def _is_included(path: Path) -> bool:
 
 
 def host_blocks(instances: Iterable[Row], known_hosts: Path) -> str:
-    """Return a block for each instance that runs, by its id, and by its name if that is plain and its own."""
+    """Return a block for each running instance, by id, and by name if the name is safe and unique."""
     there = [
         instance
         for instance in instances
@@ -412,7 +412,7 @@ def _block(instance: Row, known_hosts: Path, *, named: bool) -> str:
     try:
         target = parse_ssh(_ssh_of(instance))
     except ValueError:
-        # What the cloud wrote is no plain address: no command goes there.
+        # The cloud's text is not a plain address, so no command may use it.
         return ""
     name, instance_id = str(instance["name"]), str(instance["id"])
     words = [name] if named and _PLAIN_HOST.fullmatch(name) else []
@@ -422,7 +422,7 @@ def _block(instance: Row, known_hosts: Path, *, named: bool) -> str:
         f"    HostName {target.host}\n"
         f"    Port {target.port}\n"
         f"    User {target.user}\n"
-        # Ports of the proxy are used again by other machines, with other keys.
+        # Other machines with other keys reuse the ports of the proxy.
         f"    HostKeyAlias {instance_id}\n"
         f"    StrictHostKeyChecking accept-new\n"
         f'    UserKnownHostsFile "{known_hosts}"\n'

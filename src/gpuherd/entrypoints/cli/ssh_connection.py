@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True)
 class SshTarget:
-    """A machine to log in to, in parts that no option and no shell can hide in."""
+    """The ssh address of a machine, in parts that cannot hide an option or shell syntax."""
 
     user: str
     host: str
@@ -51,7 +51,7 @@ class SshTarget:
 
 
 def ssh_target(instance: Row) -> SshTarget:
-    """Return where the instance's ssh is."""
+    """Return the ssh address of the instance."""
     refuse_unready(instance, also="health_checking")
     words = (instance.get("connectionDetails") or {}).get("ssh")
     if not words:
@@ -68,7 +68,7 @@ def ssh_target(instance: Row) -> SshTarget:
 
 
 def parse_ssh(words: str) -> SshTarget:
-    """Read `ssh user@host -p 2222`, in either order, and nothing else; ValueError says what is odd."""
+    """Parse `ssh user@host -p 2222`, in either order, and nothing else; ValueError gives the reason."""
     port, rest = str(SSH_PORT), shlex.split(words)
     if rest[:1] != ["ssh"]:
         raise ValueError("it does not begin with ssh")
@@ -89,10 +89,10 @@ def parse_ssh(words: str) -> SshTarget:
 
 
 def is_host(host: str) -> bool:
-    """Return True if this is a plain name or address, and nothing else."""
+    """Return True if this is a plain name or address."""
     if ":" in host:
         try:
-            # A zone may hold anything.
+            # A zone may hold any characters.
             return IPv6Address(host).scope_id is None
         except ValueError:
             return False
@@ -100,7 +100,7 @@ def is_host(host: str) -> bool:
 
 
 def refuse_unready(instance: Row, also: str | None = None) -> None:
-    """Let only what can be used pass, and what has the status `also`."""
+    """Reject an instance that is not usable, unless it has the status `also`."""
     if instance.get("usable") or instance["status"] == also:
         return
     # Waiting helps only while the server works on it.
@@ -116,7 +116,7 @@ def refuse_unready(instance: Row, also: str | None = None) -> None:
 
 
 def not_reachable(instance: Row, message: str) -> CommandError:
-    """Return the failure of a command that finds no way in."""
+    """Return the error of a command that finds no ssh address."""
     return CommandError(
         ExitCode.NOT_FOUND,
         "NO_WAY_IN",
@@ -128,24 +128,24 @@ def not_reachable(instance: Row, message: str) -> CommandError:
 # --- the connection ---
 
 
-# What ssh itself answers with when the connection, and not the command, failed.
+# ssh's own exit code if the connection, not the command, failed.
 LOST = 255
-# A machine that can be used may still be starting its sshd.
+# A usable machine may still be starting its sshd.
 LOGIN_LIMIT_S = 120.0
 LOGIN_INTERVAL_S = 2.0
 LAST_WORDS = 4000
-# What runs a script there that comes over standard input.
+# Runs a script there that comes over standard input.
 RUN_SCRIPT = "exec sh -s"
 
 _OPTIONS = {
     "ServerAliveInterval": "15",
     "ServerAliveCountMax": "4",
     "ConnectTimeout": "10",
-    # A machine that was made a minute ago has a new key; a changed one is still refused.
+    # A new machine has a new key; a changed key is still rejected.
     "StrictHostKeyChecking": "accept-new",
     "LogLevel": "ERROR",
 }
-# Trying again does not help against these.
+# A retry does not help against these.
 _REFUSALS = ("permission denied", "too many authentication failures", "host key verification failed")
 
 
@@ -154,7 +154,7 @@ class SshLost(Exception):
 
 
 class RemoteCall:
-    """One command that runs there. What it complains about goes to a file: a full pipe would halt it."""
+    """One running remote command. Its stderr goes to a file, because a full pipe would block it."""
 
     def __init__(self, process: subprocess.Popen[bytes], complaints: IO[bytes]) -> None:
         self._process = process
@@ -178,33 +178,33 @@ class RemoteCall:
         return self._process.stdin
 
     def say(self, script: str) -> None:
-        """Give it all that it will read; if it is gone already, its exit code says so."""
+        """Send all input. If the command is already gone, its exit code says so."""
         with suppress(BrokenPipeError):
             self.input.write(script.encode(errors="surrogateescape"))
             self.input.close()
 
     def conclude(self) -> None:
-        """Wait for its end; raise unless it went well."""
+        """Wait for the end; raise if it failed."""
         code = self._process.wait()
         if code == 0:
             return
         self._complaints.seek(0)
         words = self._complaints.read(LAST_WORDS).decode(errors="replace").strip()
-        # A signal is ours, or that of a person who ends the connection.
+        # A signal comes from us, or from a person who ends the connection.
         if code == LOST or code < 0:
             raise SshLost(words or "the connection is lost")
         raise CommandError(ExitCode.FAILED, "REMOTE_FAILED", words or f"the machine answered with {code}")
 
     def abort(self) -> None:
-        """End it, if it has not ended, with whatever it has started here."""
+        """End it with all its local processes, if it has not ended."""
         if self._process.poll() is None:
-            # It leads a session of its own; a child that lived on would hold the pipes open.
+            # It leads its own session; a surviving child would keep the pipes open.
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def close(self) -> None:
-        """Close the streams. No thread may read them any more: a stream cannot be closed under its reader."""
+        """Close the streams. No thread may still read them."""
         for stream in (self._process.stdin, self._process.stdout, self._complaints):
             if stream is not None:
                 with suppress(OSError):
@@ -212,7 +212,7 @@ class RemoteCall:
 
 
 class SshConnection:
-    """A machine that was logged in to. Made by `connected`."""
+    """A logged-in connection. Made by `connected`."""
 
     def __init__(self, target: SshTarget, alias: str, folder: Path) -> None:
         self._target = target
@@ -220,12 +220,12 @@ class SshConnection:
             **_OPTIONS,
             "ControlPath": str(folder / "control"),
             "UserKnownHostsFile": str(folder / "known_hosts"),
-            # Ports of the proxy are used again by other machines, with other keys.
+            # Other machines with other keys reuse the ports of the proxy.
             "HostKeyAlias": alias,
         }
 
     def log_in(self, clock: CommandClock) -> None:
-        """Open the connection that the calls share; wait a while for a machine that does not answer yet."""
+        """Open the shared connection; wait for a machine that does not answer yet."""
         deadline = clock.monotonic() + LOGIN_LIMIT_S
         while (complaint := self._try_login()) is not None:
             refused = any(word in complaint.lower() for word in _REFUSALS)
@@ -239,9 +239,12 @@ class SshConnection:
             clock.pause(LOGIN_INTERVAL_S)
 
     def _try_login(self) -> str | None:
-        """Return why not, or None. In the terminal's session, so that ssh can ask for a password."""
+        """Return why the login failed; None if it succeeded.
+
+        It runs in the terminal's session, so that ssh can ask for a password.
+        """
         with tempfile.TemporaryFile() as complaints:
-            # Not a pipe: the connection stays in the background and would hold it open for ever.
+            # Not a pipe: the background connection would keep it open.
             argv = self._argv({"ControlMaster": "yes", "ControlPersist": "yes"}, "-f", "-N")
             try:
                 done = subprocess.run(  # noqa: S603  every word is ours, or was read strictly
@@ -254,7 +257,7 @@ class SshConnection:
         return None if done.returncode == 0 else words
 
     def call(self, command: str, *, stdout: bool = True) -> RemoteCall:
-        """Begin a command there. It is out of the terminal's reach: Ctrl-C is ours to understand."""
+        """Start a remote command. It does not get Ctrl-C from the terminal: gpuherd handles that."""
         argv = self._argv({"ControlMaster": "no", "BatchMode": "yes"}, "-T")
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  the call closes it
         process = subprocess.Popen(  # noqa: S603  as above
@@ -267,7 +270,7 @@ class SshConnection:
         return RemoteCall(process, complaints)
 
     def ask(self, script: str) -> str:
-        """Return what a short script prints there."""
+        """Return the output of a short remote script."""
         with self.call(RUN_SCRIPT) as call:
             call.say(script)
             said = call.answers.read()
@@ -295,8 +298,8 @@ class SshConnection:
 
 @contextmanager
 def connected(target: SshTarget, alias: str, clock: CommandClock) -> Iterator[SshConnection]:
-    """Log in, and out in the end. `alias` names the machine among the keys that were seen."""
-    # Under /tmp itself: the path of a socket may have hardly more than a hundred characters.
+    """Log in, and log out at the end. `alias` names the machine among the known keys."""
+    # Directly under /tmp: the path of a socket may have hardly more than a hundred characters.
     with tempfile.TemporaryDirectory(prefix="gpuherd-ssh-", dir="/tmp") as folder:
         connection = SshConnection(target, alias, Path(folder))
         connection.log_in(clock)
@@ -307,7 +310,7 @@ def connected(target: SshTarget, alias: str, clock: CommandClock) -> Iterator[Ss
 
 
 def no_ssh(error: OSError) -> CommandError:
-    """Return the failure of a computer without OpenSSH."""
+    """Return the error for a computer without OpenSSH."""
     return CommandError(
         ExitCode.FAILED,
         "NO_SSH",
@@ -335,7 +338,7 @@ def size_text(count: int) -> str:
 
 
 class Transfer:
-    """Is told how many bytes have passed, and shows it."""
+    """Counts the transferred bytes and shows them."""
 
     def __init__(self, clock: CommandClock, status: Status | None, what: str) -> None:
         self._clock = clock
@@ -354,7 +357,7 @@ class Transfer:
 
 @contextmanager
 def transfer(output: Output, clock: CommandClock, what: str) -> Iterator[Transfer]:
-    """Show a transfer while it goes on, where a person looks."""
+    """Show a running transfer, if a person watches."""
     if not output.err.is_interactive:
         yield Transfer(clock, None, what)
         return

@@ -69,7 +69,7 @@ class WebhookReceiver:
     output: Output
     secret: Secret | None
     received: int = 0
-    # Two events at once must not write into each other's line.
+    # Two events at once must not mix in one line.
     _printing: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, port: int) -> None:
@@ -84,14 +84,14 @@ class WebhookReceiver:
             server.serve_forever()
 
     def receive(self, headers: dict[str, str], body: bytes) -> int:
-        """Print what has come, and return the status to answer with."""
+        """Print what has come, and return the HTTP status of the answer."""
         now = self.output.clock.now()
         problem = self._problem(headers, body, now)
         event_id = next((value for name, value in headers.items() if name.lower() == ID_HEADER.lower()), "")
         with self._printing:
             self.received += 1
             self._print(event_id, body, problem, now)
-        # A receiver that takes what it cannot trust would hide the mistake from the sender.
+        # A receiver that accepts invalid messages would hide the mistake from the sender.
         return 401 if problem not in ("", UNVERIFIED) else 204
 
     def _problem(self, headers: dict[str, str], body: bytes, now: datetime) -> str:
@@ -138,7 +138,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads requests; any program on this machine may connect."""
+    """Reads requests. Any program on this machine may connect."""
 
     server: _Server
 
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: the receiver prints what comes."""
 
     def _answer(self, status: int) -> None:
-        # After a body that was not read, what follows on the connection is no request.
+        # After an unread body, the next bytes on the connection are no request.
         self.close_connection = self.close_connection or status in (411, 413)
         self.send_response(status)
         if status != 204:
