@@ -152,7 +152,7 @@ ledger._kept = await ledger.candidates()
     ),
     guard(
         "whose name and environment agree is of that call, whatever the clocks say",
-        instead("return was_made_later(machine, it, bound)"),
+        instead("return was_made_later(machine, instance, bound)"),
         f"{REUSED_CLOUD_IDS}::test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown",
     ),
     guard(
@@ -419,7 +419,7 @@ if records.bound is not None:
     ),
     guard(
         "silence counts from the present run",
-        instead("return it.ready_at"),
+        instead("return instance.ready_at"),
         f"{ENDINGS_ON_THE_WAY}::test_silence_counts_from_when_its_present_run_is_usable",
     ),
     guard(

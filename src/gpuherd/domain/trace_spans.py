@@ -90,29 +90,29 @@ ATTEMPT = "gpuherd.attempt"
 HTTP_STATUS = "http.response.status_code"
 
 
-def trace_of(it: Instance) -> Trace:
+def trace_of(instance: Instance) -> Trace:
     """Return the trace to which work for an instance belongs now.
 
     The rental trace ends when the instance is usable or has failed, because a trace must not last for weeks.
     Later work has its own trace with a link to the rental.
     """
-    if it.operation is not None and it.operation.is_running:
-        return Trace(it.operation.id, it.id)
-    if is_renting(it) or it.releasing:
-        return Trace(it.id)
-    return Trace(None, it.id)
+    if instance.operation is not None and instance.operation.is_running:
+        return Trace(instance.operation.id, instance.id)
+    if is_renting(instance) or instance.releasing:
+        return Trace(instance.id)
+    return Trace(None, instance.id)
 
 
-def is_renting(it: Instance) -> bool:
+def is_renting(instance: Instance) -> bool:
     """Return True if it was never usable and still may become so."""
-    return it.ready_at is None and it.last_error is None and it.status is not Status.DELETED
+    return instance.ready_at is None and instance.last_error is None and instance.status is not Status.DELETED
 
 
-def queued_since(it: Instance) -> datetime | None:
+def queued_since(instance: Instance) -> datetime | None:
     """Return since when the instance waits for its first pass; None if it has had one."""
-    if it.operation is not None and it.operation.is_running:
-        return it.operation.requested_at if len(it.operation.phases) <= 1 else None
-    return it.created_at if it.sequence <= 1 and is_renting(it) else None
+    if instance.operation is not None and instance.operation.is_running:
+        return instance.operation.requested_at if len(instance.operation.phases) <= 1 else None
+    return instance.created_at if instance.sequence <= 1 and is_renting(instance) else None
 
 
 def spans_of_change(before: Instance, after: Instance, now: datetime) -> Iterator[EndedSpan]:
@@ -161,8 +161,8 @@ def _rental(after: Instance, now: datetime) -> EndedSpan:
     )
 
 
-def _about(it: Instance) -> dict[str, Attribute]:
-    return {INSTANCE_ID: it.id}
+def _about(instance: Instance) -> dict[str, Attribute]:
+    return {INSTANCE_ID: instance.id}
 
 
 def _code(error: Failure | None) -> dict[str, Attribute]:

@@ -1,12 +1,11 @@
-"""Walk over a paged list and tell whether what was gathered is the whole of it.
+"""Walks a paged list, and reports whether the result is complete.
 
-Novita counts pages from 1 in some of its documents and from 0 in others, and some deployments take both 0
-and 1 for the first page. We begin at 1 and go on until everything that `total` promises has been seen; only
-if something is still missing do we look at page 0, and if it helps, later walks begin there.
+Novita counts pages from 1 in some documents and from 0 in others, and some deployments accept both for the
+first page. A walk begins at 1 and continues until it has seen as many rows as `total` promises. Only if rows
+are missing, it reads page 0. If that helps, later walks begin there.
 
-How long a page may be, Novita does not say. We ask for long ones, because each page is a call, and take what
-comes, also where all pages are cut to another length. Where long pages are refused or come shorter than
-ordinary ones, we ask for ordinary ones.
+Novita does not document the maximum page length. A walk requests long pages, because each page is a call, and
+accepts shorter ones. If long pages are refused, or shorter than ordinary ones, it requests ordinary pages.
 """
 
 from __future__ import annotations

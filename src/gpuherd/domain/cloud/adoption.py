@@ -42,9 +42,9 @@ def check_adoptable(orphan: Orphan) -> None:
         raise Conflict(f"machine {orphan.cloud_id} is being removed", code="ORPHAN_LEAVING")
 
 
-def can_rebind(it: Instance, cloud_id: str) -> bool:
+def can_rebind(instance: Instance, cloud_id: str) -> bool:
     """Return True if the instance named by a machine's tag may get that machine."""
-    return it.status not in _ENDED_STATUSES and it.cloud_id in (None, cloud_id)
+    return instance.status not in _ENDED_STATUSES and instance.cloud_id in (None, cloud_id)
 
 
 def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> Instance:
@@ -70,23 +70,23 @@ def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> In
     return with_machine(blank, machine, terms)
 
 
-def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instance:
+def with_machine(instance: Instance, machine: Machine, terms: AdoptionTerms) -> Instance:
     """Return the instance with its machine. Goal and status follow the state of the machine."""
     goal, status = _GOAL_AND_STATUS_BY_PHASE.get(machine.phase, (Goal.RUNNING, Status.STARTING))
     now, runs = terms.now, status is Status.RUNNING
     return replace(
-        it,
+        instance,
         goal=goal,
         status=status,
         reason=f"adopted while the cloud said {machine.raw_status or machine.phase.value!r}",
         waiting_for=None,
         cloud_id=machine.cloud_id,
         rental=terms.rental,
-        disk_hourly_usd=terms.disk.hourly_usd(it.wish.disk_gb),
+        disk_hourly_usd=terms.disk.hourly_usd(instance.wish.disk_gb),
         ports=machine.ports,
         connection=machine.connection,
-        started_at=now if runs else it.started_at,
-        ready_at=(it.ready_at or now) if runs and it.health_check is None else None,
+        started_at=now if runs else instance.started_at,
+        ready_at=(instance.ready_at or now) if runs and instance.health_check is None else None,
         stopped_at=now if status is Status.EXITED else None,
         deadline=now + terms.max_wait,
         # The machine existed before gpuherd and may hold data.

@@ -98,19 +98,19 @@ class PlaceInLine:
 Takes = Callable[[Waiter], Collection[OfferKey]]
 
 
-def is_in_line(it: Instance) -> bool:
+def is_in_line(instance: Instance) -> bool:
     """Return True if the instance waits for its turn.
 
     An instance whose last call has an unknown outcome does not.
     """
-    return it.line_since is not None and it.waiting_for is not None and wants_machine(it)
+    return instance.line_since is not None and instance.waiting_for is not None and wants_machine(instance)
 
 
-def waiter_of(it: Instance, now: datetime) -> Waiter:
+def waiter_of(instance: Instance, now: datetime) -> Waiter:
     """Return the instance as a waiter. An instance that is not in line comes last."""
-    after = it.wish.fallback_after_s
-    fallback_at = None if after is None else it.created_at + timedelta(seconds=after)
-    return Waiter(it.id, it.line_since or now, it.wish, fallback_at)
+    after = instance.wish.fallback_after_s
+    fallback_at = None if after is None else instance.created_at + timedelta(seconds=after)
+    return Waiter(instance.id, instance.line_since or now, instance.wish, fallback_at)
 
 
 def taken_before(me: Waiter, line: Iterable[Waiter], takes: Takes) -> dict[OfferKey, int]:

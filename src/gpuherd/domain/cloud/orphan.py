@@ -292,21 +292,21 @@ def brake(due: int, lately: int, instances: int) -> str | None:
     )
 
 
-def is_fulfilled(it: Orphan) -> bool:
+def is_fulfilled(orphan: Orphan) -> bool:
     """Return True if the order is fulfilled."""
-    return it.order is OrphanOrder.STOP and it.machine.phase in (Phase.STOPPED, Phase.FROZEN)
+    return orphan.order is OrphanOrder.STOP and orphan.machine.phase in (Phase.STOPPED, Phase.FROZEN)
 
 
-def is_due(it: Orphan, now: datetime) -> bool:
+def is_due(orphan: Orphan, now: datetime) -> bool:
     """Return True if the cloud must be asked now to execute the order."""
-    phase = it.machine.phase
-    if it.order is None or phase in LEAVING_PHASES:
+    phase = orphan.machine.phase
+    if orphan.order is None or phase in LEAVING_PHASES:
         return False
-    if it.order is OrphanOrder.STOP and phase not in (Phase.RUNNING, Phase.UNKNOWN):
+    if orphan.order is OrphanOrder.STOP and phase not in (Phase.RUNNING, Phase.UNKNOWN):
         # A booting or migrating machine cannot be stopped yet.
         return False
     # abs(): if the wall clock stepped back, the last request seems to lie in the future.
-    return it.asked_at is None or abs(now - it.asked_at) >= _request_backoff(it.tries)
+    return orphan.asked_at is None or abs(now - orphan.asked_at) >= _request_backoff(orphan.tries)
 
 
 def _request_backoff(tries: int) -> timedelta:
@@ -314,28 +314,28 @@ def _request_backoff(tries: int) -> timedelta:
     return min(REQUEST_BACKOFF_CAP, REQUEST_BACKOFF_FIRST * (1 << doublings))
 
 
-def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
+def with_order(orphan: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
     """Return the orphan with an order. The same order again changes nothing; a delete is never undone."""
-    if it.order is order and (it.ordered_by == by or by == COLLECTOR):
-        return it
-    if it.order is OrphanOrder.DELETE and order is OrphanOrder.STOP:
-        return it
+    if orphan.order is order and (orphan.ordered_by == by or by == COLLECTOR):
+        return orphan
+    if orphan.order is OrphanOrder.DELETE and order is OrphanOrder.STOP:
+        return orphan
     # A second caller with the same order does not repeat the request at once.
-    fresh = it.order is not order
+    fresh = orphan.order is not order
     return replace(
-        it,
+        orphan,
         order=order,
         ordered_at=now,
         ordered_by=by,
-        asked_at=None if fresh else it.asked_at,
-        tries=0 if fresh else it.tries,
-        error="" if fresh else it.error,
+        asked_at=None if fresh else orphan.asked_at,
+        tries=0 if fresh else orphan.tries,
+        error="" if fresh else orphan.error,
     )
 
 
-def without_order(it: Orphan) -> Orphan:
+def without_order(orphan: Orphan) -> Orphan:
     """Return the orphan without its order."""
-    return replace(it, order=None, ordered_at=None, ordered_by="", asked_at=None, tries=0, error="")
+    return replace(orphan, order=None, ordered_at=None, ordered_by="", asked_at=None, tries=0, error="")
 
 
 def is_made_by_another(

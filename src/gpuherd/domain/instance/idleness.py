@@ -314,7 +314,7 @@ def judge(
 ) -> UseWatch:
     """Return the watch after a check of the samples. `use` is None if they could not be read.
 
-    `not_before` is the earliest end, whatever they show.
+    The instance does not end before `not_before`.
     """
     found = _judge(rule, watch, use, not_before, now)
     if rule.activity is None:

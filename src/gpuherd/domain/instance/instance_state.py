@@ -110,30 +110,40 @@ def must_release(instance: Instance) -> bool:
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
-def wants_machine(it: Instance) -> bool:
+def wants_machine(instance: Instance) -> bool:
     """Return True if an instance has no machine and must rent one."""
-    return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
+    return (
+        instance.cloud_id is None
+        and instance.goal is Goal.RUNNING
+        and instance.status not in TERMINAL_STATUSES
+    )
 
 
-def has_given_up_machine(it: Instance) -> bool:
+def has_given_up_machine(instance: Instance) -> bool:
     """Return True if an instance no longer relies on its machine."""
     # Only a proof that the machine is gone ends a release. A machine that is kept was never released.
-    released = it.status is Status.FAILED and must_release(it) and not it.releasing
-    return it.status is Status.DELETED or released
+    released = instance.status is Status.FAILED and must_release(instance) and not instance.releasing
+    return instance.status is Status.DELETED or released
 
 
-def keeps_machine(it: Instance) -> bool:
+def keeps_machine(instance: Instance) -> bool:
     """Return True if a failed instance still has its machine, which may cost money."""
-    return it.status is Status.FAILED and it.cloud_id is not None and not was_machine_proven_gone(it)
+    return (
+        instance.status is Status.FAILED
+        and instance.cloud_id is not None
+        and not was_machine_proven_gone(instance)
+    )
 
 
-def was_machine_proven_gone(it: Instance) -> bool:
+def was_machine_proven_gone(instance: Instance) -> bool:
     """Return True if the machine of an instance is proven to be gone."""
-    vanished = it.last_error is not None and it.last_error.code == VANISHED
-    return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
+    vanished = instance.last_error is not None and instance.last_error.code == VANISHED
+    return has_given_up_machine(instance) or (
+        instance.status is Status.FAILED and vanished and not instance.releasing
+    )
 
 
-def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
+def is_machine_of_other_call(machine: Machine, instance: Instance, bound: Attempt) -> bool:
     """Return True if the cloud gave the id of an instance's machine to a machine of another call.
 
     The tag is from this installation, but not of the call that made the instance's own machine. If the
@@ -148,13 +158,13 @@ def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> 
     if shown.installation != ours.installation:
         return False
     # guard: whose name and environment agree is of that call, whatever the clocks say
-    return machine.env_tag == str(parse_tag(machine.name)) or was_made_later(machine, it, bound)
+    return machine.env_tag == str(parse_tag(machine.name)) or was_made_later(machine, instance, bound)
 
 
-def was_made_later(machine: Machine, it: Instance, bound: Attempt) -> bool:
+def was_made_later(machine: Machine, instance: Instance, bound: Attempt) -> bool:
     """Return True if a machine is younger than the instance's own, by the cloud's clock."""
     # guard: the cloud's own clock decides which machine of an id is the later
-    made_by = it.machine_made_at or bound.closed_at
+    made_by = instance.machine_made_at or bound.closed_at
     # guard: a machine of another name and the same age is ours, renamed
     return made_by is not None and machine.created_at is not None and machine.created_at > made_by
 
@@ -168,91 +178,97 @@ def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
 DUE_RECHECK = timedelta(seconds=1)
 
 
-def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:
+def instance_ending(instance: Instance, now: datetime, up_since: datetime) -> Ending | None:
     """Return how an instance ends now because some time is over; None if it does not.
 
     `up_since` is since when this service could receive reports of use.
     """
-    return ending(it.terms, _situation(it), now, up_since) if may_end(it) else None
+    return ending(instance.terms, _situation(instance), now, up_since) if may_end(instance) else None
 
 
-def due_at(it: Instance) -> datetime | None:
+def due_at(instance: Instance) -> datetime | None:
     """Return when an instance needs its next pass, even if nothing changes."""
-    if it.lease_term is None and it.terms.silence is None and it.status is not Status.EXITED:
+    if (
+        instance.lease_term is None
+        and instance.terms.silence is None
+        and instance.status is not Status.EXITED
+    ):
         # The common case: no time runs.
-        return it.look_at
-    ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
-    return min(filter(None, (ends_at, it.look_at)), default=None)
+        return instance.look_at
+    ends_at = next_due(instance.terms, _situation(instance)) if may_end(instance) else None
+    return min(filter(None, (ends_at, instance.look_at)), default=None)
 
 
-def wait_at_most(it: Instance, delay: timedelta, now: datetime) -> timedelta:
+def wait_at_most(instance: Instance, delay: timedelta, now: datetime) -> timedelta:
     """Return the maximum wait, so that no end and no deadline is missed."""
-    due, until = due_at(it), given_up_at(it)
+    due, until = due_at(instance), given_up_at(instance)
     if due is not None:
         delay = min(delay, max(due - now, DUE_RECHECK))
     # A deadline in the past was already checked, without a result.
-    return min(delay, until - now) if is_coming_up(it) and until > now else delay
+    return min(delay, until - now) if is_coming_up(instance) and until > now else delay
 
 
-def silence_ends_at(it: Instance) -> datetime | None:
+def silence_ends_at(instance: Instance) -> datetime | None:
     """Return when silence ends the instance, if no user reports use before."""
-    return silent_at(it.terms, _situation(it)) if may_end(it) else None
+    return silent_at(instance.terms, _situation(instance)) if may_end(instance) else None
 
 
-def auto_ends_at(it: Instance) -> datetime | None:
+def auto_ends_at(instance: Instance) -> datetime | None:
     """Return when idleness ends the instance, as far as known, if nothing changes."""
-    idle_ends_at = None if use_look_at(it) is None or it.use_watch is None else it.use_watch.ends_at
-    return min(filter(None, (silence_ends_at(it), idle_ends_at)), default=None)
+    idle_ends_at = (
+        None if use_look_at(instance) is None or instance.use_watch is None else instance.use_watch.ends_at
+    )
+    return min(filter(None, (silence_ends_at(instance), idle_ends_at)), default=None)
 
 
-def last_used_at(it: Instance) -> datetime | None:
+def last_used_at(instance: Instance) -> datetime | None:
     """Return when it was last used: as reported by its user, or as seen."""
-    seen = None if it.use_watch is None else it.use_watch.busy_at
-    return max(filter(None, (it.used_at, seen)), default=None)
+    seen = None if instance.use_watch is None else instance.use_watch.busy_at
+    return max(filter(None, (instance.used_at, seen)), default=None)
 
 
-def use_look_at(it: Instance) -> datetime | None:
+def use_look_at(instance: Instance) -> datetime | None:
     """Return when to check next whether it is idle; None if nothing depends on it."""
-    if it.goal is not Goal.RUNNING or it.cloud_id is None or not may_end(it):
+    if instance.goal is not Goal.RUNNING or instance.cloud_id is None or not may_end(instance):
         return None
-    return scheduled_end.use_look_at(it.terms, _situation(it))
+    return scheduled_end.use_look_at(instance.terms, _situation(instance))
 
 
-def usable_since(it: Instance) -> datetime | None:
+def usable_since(instance: Instance) -> datetime | None:
     """Return since when its present run is usable. Older versions stored only the first run."""
     # guard: silence counts from the present run
-    return it.usable_at or it.ready_at
+    return instance.usable_at or instance.ready_at
 
 
-def may_end(it: Instance) -> bool:
+def may_end(instance: Instance) -> bool:
     """Return True if there is something left to end. An instance that is being deleted ends anyway."""
-    if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
+    if instance.goal is Goal.DELETED or instance.releasing or instance.status is Status.DELETED:
         return False
-    if it.status is Status.FAILED:
+    if instance.status is Status.FAILED:
         # A kept machine still costs money.
-        return it.cloud_id is not None and not was_machine_proven_gone(it)
+        return instance.cloud_id is not None and not was_machine_proven_gone(instance)
     return True
 
 
-def _situation(it: Instance) -> Situation:
-    exited = it.status is Status.EXITED
+def _situation(instance: Instance) -> Situation:
+    exited = instance.status is Status.EXITED
     return Situation(
-        term=it.lease_term,
-        can_stop=can_be_stopped(it),
-        is_stopping=it.goal is Goal.STOPPED and not exited and it.status is not Status.FAILED,
-        stopped_since=it.stopped_at if exited else None,
-        data_warned=it.data_expiry_told,
-        usable_since=usable_since(it) if it.usable else None,
-        used_at=it.used_at,
-        watch=it.use_watch,
+        term=instance.lease_term,
+        can_stop=can_be_stopped(instance),
+        is_stopping=instance.goal is Goal.STOPPED and not exited and instance.status is not Status.FAILED,
+        stopped_since=instance.stopped_at if exited else None,
+        data_warned=instance.data_expiry_told,
+        usable_since=usable_since(instance) if instance.usable else None,
+        used_at=instance.used_at,
+        watch=instance.use_watch,
     )
 
 
-def can_be_stopped(it: Instance) -> bool:
+def can_be_stopped(instance: Instance) -> bool:
     """Return True if the end can be a stop. A first boot cannot be stopped, and holds no data yet."""
-    has_come_up = it.ready_at is not None or it.stopped_at is not None
-    is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
-    return goal_rules.can_stop(it) and (has_come_up or is_up)
+    has_come_up = instance.ready_at is not None or instance.stopped_at is not None
+    is_up = instance.status in (Status.RUNNING, Status.HEALTH_CHECKING)
+    return goal_rules.can_stop(instance) and (has_come_up or is_up)
 
 
 class WaitFor(StrEnum):

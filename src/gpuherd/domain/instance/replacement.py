@@ -204,41 +204,45 @@ def _before_loss(old: Predecessor, lead: timedelta, now: datetime) -> datetime:
 RECLAIMED = "SPOT_RECLAIMED"
 
 
-def may_be_replaced(it: Instance) -> bool:
+def may_be_replaced(instance: Instance) -> bool:
     """Return True if an instance can be part of a handover."""
-    return it.replacement.on_reclaim is OnReclaim.REPLACE or it.chain is not None
+    return instance.replacement.on_reclaim is OnReclaim.REPLACE or instance.chain is not None
 
 
-def answers_for_itself(it: Instance) -> bool:
+def answers_for_itself(instance: Instance) -> bool:
     """Return True if an instance makes its own replacements."""
-    return it.chain is None or it.chain.replaces is None or it.ready_at is not None
+    return instance.chain is None or instance.chain.replaces is None or instance.ready_at is not None
 
 
-def was_taken_back(it: Instance) -> bool:
+def was_taken_back(instance: Instance) -> bool:
     """Return True if the cloud reclaimed the machine of an instance that should run."""
-    if it.goal is not Goal.RUNNING:
+    if instance.goal is not Goal.RUNNING:
         return False
-    if it.status is Status.EXITED:
-        return it.reclaim is not None
-    if it.status is not Status.FAILED or it.last_error is None:
+    if instance.status is Status.EXITED:
+        return instance.reclaim is not None
+    if instance.status is not Status.FAILED or instance.last_error is None:
         return False
     # Not if it merely vanished: a user may have removed it on purpose.
-    vanished = it.last_error.code == VANISHED and it.reclaim is not None
-    return vanished or it.last_error.code == RECLAIMED
+    vanished = instance.last_error.code == VANISHED and instance.reclaim is not None
+    return vanished or instance.last_error.code == RECLAIMED
 
 
-def is_replaceable(it: Instance) -> bool:
+def is_replaceable(instance: Instance) -> bool:
     """Return True if a user may have an instance replaced: it is usable, or was reclaimed."""
-    return it.goal is Goal.RUNNING and (it.usable or was_taken_back(it))
+    return instance.goal is Goal.RUNNING and (instance.usable or was_taken_back(instance))
 
 
-def awaits_handover(it: Instance) -> bool:
+def awaits_handover(instance: Instance) -> bool:
     """Return True if an instance has a replacement that has not taken over yet."""
-    return it.chain is not None and it.chain.heir is not None and not it.chain.heir.has_taken_over
+    return (
+        instance.chain is not None
+        and instance.chain.heir is not None
+        and not instance.chain.heir.has_taken_over
+    )
 
 
 def predecessor_of(
-    it: Instance, observation: Observation, listed_since: datetime | None, *, is_alone: bool
+    instance: Instance, observation: Observation, listed_since: datetime | None, *, is_alone: bool
 ) -> Predecessor:
     """Return the facts about an original.
 
@@ -248,25 +252,25 @@ def predecessor_of(
     seen_again = (
         observation.is_listed and since is not None and listed_since is not None and listed_since > since
     )
-    notice, machine = it.reclaim, observation.machine
-    runs = observation.phase is Phase.RUNNING and it.goal is Goal.RUNNING
-    announced = notice is not None and runs and is_reclaim_announced(machine) and answers_for_itself(it)
+    notice, machine = instance.reclaim, observation.machine
+    runs = observation.phase is Phase.RUNNING and instance.goal is Goal.RUNNING
+    announced = notice is not None and runs and is_reclaim_announced(machine) and answers_for_itself(instance)
     # guard: a notice must be in two lists
     return Predecessor(
-        wants_to_run=it.goal is Goal.RUNNING,
-        policy=it.replacement,
+        wants_to_run=instance.goal is Goal.RUNNING,
+        policy=instance.replacement,
         is_announced=announced,
         is_notice_confirmed=announced and seen_again,
         loss_expected_at=None if notice is None else notice.loss_expected_at,
-        is_lost=was_taken_back(it) and answers_for_itself(it),
-        is_safe=it.usable and notice is None and is_reclaim_withdrawn(machine) and seen_again,
+        is_lost=was_taken_back(instance) and answers_for_itself(instance),
+        is_safe=instance.usable and notice is None and is_reclaim_withdrawn(machine) and seen_again,
         is_alone=is_alone,
     )
 
 
-def lineage_of(it: Instance, heir: Instance | None) -> Lineage:
+def lineage_of(instance: Instance, heir: Instance | None) -> Lineage:
     """Return the replacements of an instance so far. The present one may be forgotten."""
-    chain = it.chain
+    chain = instance.chain
     if chain is None:
         return Lineage()
     state = None if chain.heir is None else HeirState.GONE if heir is None else heir_state(heir)

@@ -85,67 +85,67 @@ class Situation:
         return self.is_stopping or self.stopped_since is not None
 
 
-def ending(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> Ending | None:
+def ending(terms: Terms, situation: Situation, now: datetime, up_since: datetime) -> Ending | None:
     """Return the end or warning that is due now; None if none is.
 
     `up_since` is since when this service could receive reports of use. Silence before that means nothing.
     """
     return (
-        _lease_end(it, now)
-        or _silence_end(terms, it, now, up_since)
-        or _idle_end(terms, it, now)
-        or _stopped_end(terms, it, now)
-        or _lease_warning(it, now)
-        or _data_warning(it, now)
+        _lease_end(situation, now)
+        or _silence_end(terms, situation, now, up_since)
+        or _idle_end(terms, situation, now)
+        or _stopped_end(terms, situation, now)
+        or _lease_warning(situation, now)
+        or _data_warning(situation, now)
     )
 
 
-def next_due(terms: Terms, it: Situation) -> datetime | None:
+def next_due(terms: Terms, situation: Situation) -> datetime | None:
     """Return when `ending` may next return something, if nothing else happens."""
-    return min(_moments(terms, it), default=None)
+    return min(_moments(terms, situation), default=None)
 
 
-def _moments(terms: Terms, it: Situation) -> Iterator[datetime]:
-    term, stopped = it.term, it.stopped_since
+def _moments(terms: Terms, situation: Situation) -> Iterator[datetime]:
+    term, stopped = situation.term, situation.stopped_since
     if term is not None and not term.ended:
-        if not it.is_going_down or term.then is EndAction.DELETE:
+        if not situation.is_going_down or term.then is EndAction.DELETE:
             yield term.ends_at
-        if not it.is_going_down and not term.warned:
+        if not situation.is_going_down and not term.warned:
             yield term.warn_at
-    silent = silent_at(terms, it)
+    silent = silent_at(terms, situation)
     if silent is not None:
         yield silent
     if stopped is not None:
         if terms.delete_stopped_s is not None:
             yield stopped + timedelta(seconds=terms.delete_stopped_s)
-        if not it.data_warned:
+        if not situation.data_warned:
             yield stopped + DATA_WARNING_AFTER
 
 
-def _lease_end(it: Situation, now: datetime) -> End | None:
-    term = it.term
+def _lease_end(situation: Situation, now: datetime) -> End | None:
+    term = situation.term
     # guard: a lease ends once
     # guard: no lease ends before its end
     if term is None or term.ended or now < term.ends_at:
         return None
-    if it.is_going_down and term.then is EndAction.STOP:
+    if situation.is_going_down and term.then is EndAction.STOP:
         return None
-    if not it.is_going_down and not it.can_stop:
+    if not situation.is_going_down and not situation.can_stop:
         return End(EndCause.LEASE, EndAction.DELETE, "its lease has ended before it could be used")
     return End(EndCause.LEASE, term.then, "its lease has ended")
 
 
-def silent_at(terms: Terms, it: Situation) -> datetime | None:
+def silent_at(terms: Terms, situation: Situation) -> datetime | None:
     """Return when silence has lasted long enough, if no use is reported until then."""
     silence = terms.silence
-    if silence is None or not it.can_stop or it.usable_since is None:
+    if silence is None or not situation.can_stop or situation.usable_since is None:
         return None
-    heard = max(it.usable_since, it.used_at or it.usable_since)
+    heard = max(situation.usable_since, situation.used_at or situation.usable_since)
     return heard + timedelta(seconds=silence.silence_s)
 
 
-def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> End | None:
-    silence, ends_at = terms.silence, silent_at(terms, it)
+def _silence_end(terms: Terms, situation: Situation, now: datetime, up_since: datetime) -> End | None:
+    silence, ends_at = terms.silence, silent_at(terms, situation)
     if silence is None or ends_at is None:
         return None
     span = timedelta(seconds=silence.silence_s)
@@ -156,19 +156,19 @@ def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime)
     return End(EndCause.SILENCE, silence.then, f"nobody has used it for {silence.silence_s} s")
 
 
-def use_look_at(terms: Terms, it: Situation) -> datetime | None:
+def use_look_at(terms: Terms, situation: Situation) -> datetime | None:
     """Return when to check next whether it is idle; None if nothing depends on it."""
-    if terms.idle is None or not it.can_stop or it.usable_since is None:
+    if terms.idle is None or not situation.can_stop or situation.usable_since is None:
         return None
-    return next_look(terms.idle, it.watch, it.usable_since, it.used_at)
+    return next_look(terms.idle, situation.watch, situation.usable_since, situation.used_at)
 
 
-def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
-    rule, watch = terms.idle, it.watch
-    if rule is None or watch is None or not it.can_stop or it.usable_since is None:
+def _idle_end(terms: Terms, situation: Situation, now: datetime) -> End | None:
+    rule, watch = terms.idle, situation.watch
+    if rule is None or watch is None or not situation.can_stop or situation.usable_since is None:
         return None
     # Use may have been reported since then.
-    is_used = now < first_end(rule, it.usable_since, it.used_at)
+    is_used = now < first_end(rule, situation.usable_since, situation.used_at)
     # guard: a heartbeat after the verdict keeps it
     # guard: a verdict of idleness grows old
     if not watch.is_over or not watch.is_verdict_fresh(now) or is_used:
@@ -177,22 +177,22 @@ def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
     return End(EndCause.IDLE, rule.then, idle)
 
 
-def _stopped_end(terms: Terms, it: Situation, now: datetime) -> End | None:
-    stopped, after_s = it.stopped_since, terms.delete_stopped_s
+def _stopped_end(terms: Terms, situation: Situation, now: datetime) -> End | None:
+    stopped, after_s = situation.stopped_since, terms.delete_stopped_s
     if stopped is None or after_s is None or now < stopped + timedelta(seconds=after_s):
         return None
     return End(EndCause.STOPPED, EndAction.DELETE, f"it has been stopped for {after_s} s")
 
 
-def _lease_warning(it: Situation, now: datetime) -> WarnLease | None:
-    term = it.term
-    if term is None or term.ended or term.warned or it.is_going_down:
+def _lease_warning(situation: Situation, now: datetime) -> WarnLease | None:
+    term = situation.term
+    if term is None or term.ended or term.warned or situation.is_going_down:
         return None
     return WarnLease(term.ends_at) if now >= term.warn_at else None
 
 
-def _data_warning(it: Situation, now: datetime) -> WarnData | None:
-    stopped = it.stopped_since
-    if stopped is None or it.data_warned or now < stopped + DATA_WARNING_AFTER:
+def _data_warning(situation: Situation, now: datetime) -> WarnData | None:
+    stopped = situation.stopped_since
+    if stopped is None or situation.data_warned or now < stopped + DATA_WARNING_AFTER:
         return None
     return WarnData(stopped + DATA_KEPT)

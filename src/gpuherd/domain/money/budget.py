@@ -387,45 +387,47 @@ def _is_reached(budget: Budget, spending: Spending, percent: int) -> bool:
 NOTHING = timedelta(0)
 
 
-def demand_of(it: Instance, now: datetime) -> Demand:
+def demand_of(instance: Instance, now: datetime) -> Demand:
     """Return the maximum cost per hour of an instance, and for how long."""
-    usd = hourly_usd(it)
-    return Demand(it.owner, it.labels, None if usd is None else nano_usd(usd), lease_left(it, now))
+    usd = hourly_usd(instance)
+    return Demand(
+        instance.owner, instance.labels, None if usd is None else nano_usd(usd), lease_left(instance, now)
+    )
 
 
-def lease_left(it: Instance, now: datetime) -> timedelta | None:
+def lease_left(instance: Instance, now: datetime) -> timedelta | None:
     """Return how long the lease still allows costs; None if there is no lease."""
-    ends_at, length_s = lease_columns(it)
+    ends_at, length_s = lease_columns(instance)
     if ends_at is not None:
         return max(NOTHING, ends_at - now)
     return None if length_s is None else timedelta(seconds=length_s)
 
 
-def lease_columns(it: Instance) -> tuple[datetime | None, int | None]:
+def lease_columns(instance: Instance) -> tuple[datetime | None, int | None]:
     """Return when the lease ends, or its length if it has not begun; both None if there is none."""
-    term, lease = it.lease_term, it.terms.lease
+    term, lease = instance.lease_term, instance.terms.lease
     if term is not None:
         return term.ends_at, None
     return (None, None) if lease is None else (lease.until, lease.seconds)
 
 
-def budget_end(it: Instance, budgets: Iterable[Budget], now: datetime) -> End | None:
+def budget_end(instance: Instance, budgets: Iterable[Budget], now: datetime) -> End | None:
     """Return how an instance ends because one of its budgets is used up; None if none ends it."""
-    ends = [end for budget in budgets if (end := _end_by(it, budget, now)) is not None]
+    ends = [end for budget in budgets if (end := _end_by(instance, budget, now)) is not None]
     # Delete wins over stop, whichever budget comes first.
     return max(ends, key=lambda end: end.action is EndAction.DELETE, default=None)
 
 
-def _end_by(it: Instance, budget: Budget, now: datetime) -> End | None:
+def _end_by(instance: Instance, budget: Budget, now: datetime) -> End | None:
     action = budget.end_action
-    if action is None or not budget.is_exhausted_at(now) or not may_end(it):
+    if action is None or not budget.is_exhausted_at(now) or not may_end(instance):
         return None
-    if not budget.scope.includes(it.owner, it.labels):
+    if not budget.scope.includes(instance.owner, instance.labels):
         return None
-    if it.status is Status.EXITED or it.goal is Goal.STOPPED:
+    if instance.status is Status.EXITED or instance.goal is Goal.STOPPED:
         # A stopped machine costs money only if its disk does, and only a delete ends that.
-        if action is EndAction.STOP or (it.status is Status.EXITED and not it.disk_hourly_usd):
+        if action is EndAction.STOP or (instance.status is Status.EXITED and not instance.disk_hourly_usd):
             return None
-    elif not can_be_stopped(it):
+    elif not can_be_stopped(instance):
         action = EndAction.DELETE
     return End(EndCause.BUDGET, action, f"budget {budget.name!r} is used up", budget.actor)

@@ -217,12 +217,12 @@ def _closed(queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> str:
     return "" if endpoint.is_enabled else f"disabled: {endpoint.disabled_reason}"
 
 
-def _wait(it: Delivery, seconds: float, why: str, now: datetime) -> Postpone | DeadLetter:
+def _wait(delivery: Delivery, seconds: float, why: str, now: datetime) -> Postpone | DeadLetter:
     """Wait, or give up when the delivery has expired."""
-    return Postpone(seconds, why) if now < it.deadline else DeadLetter(f"expired: {why}")
+    return Postpone(seconds, why) if now < delivery.deadline else DeadLetter(f"expired: {why}")
 
 
-def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForEarlier | SendNow:
+def _in_order(delivery: Delivery, earlier: Delivery | None, now: datetime) -> WaitForEarlier | SendNow:
     """Keep the order of first tries, and of repeats after an outage.
 
     A delivery that always fails delays later ones no longer than one try takes.
@@ -234,4 +234,4 @@ def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForE
         return WaitForEarlier()
     # A failed delivery waits for minutes or hours. Newer ones do not wait for it.
     failed_just_now = earlier.tried_at and now - earlier.tried_at < RECENT_FAILURE_WINDOW
-    return SendNow() if not it.tries or failed_just_now else WaitForEarlier(earlier)
+    return SendNow() if not delivery.tries or failed_just_now else WaitForEarlier(earlier)
