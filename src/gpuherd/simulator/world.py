@@ -43,7 +43,7 @@ PULL_JITTER = 0.3
 
 
 class World(WorldState):
-    """Commands raise `SimulatedError` as the cloud would; what becomes of the calls is up to `Gate`."""
+    """The commands of the cloud. They raise `SimulatedError` as the cloud would."""
 
     @classmethod
     def load(
@@ -54,13 +54,13 @@ class World(WorldState):
         catalogue: CloudCatalogue | None = None,
         speed: float = 1.0,
     ) -> World:
-        """Return the world that was dumped, as it is now that time has passed."""
+        """Return a dumped world at the present time."""
         world = cls(clock, rng, catalogue, speed)
         restore_state(world, data)
         return world
 
     def dump(self) -> dict[str, Any]:
-        """Return everything as plain JSON; it holds the simulated passwords."""
+        """Return everything as plain JSON. It contains the simulated passwords."""
         return dump_state(self)
 
     def create(self, request: CreateRequest) -> str:
@@ -93,7 +93,7 @@ class World(WorldState):
         return machine_id
 
     def draw_id(self, _request: CreateRequest) -> str:
-        """Return the id of the next machine: one that no machine has or had."""
+        """Return a new id for a machine."""
         return new_id(self.machines, self.rng)
 
     def start(self, machine_id: str) -> SimulatedMachine:
@@ -103,7 +103,7 @@ class World(WorldState):
         self._take_units(machine, insufficient_resource(machine.request.product_id))
         start_s = fault_effects.slowed_s(self.faults, call, self._jittered(self.times.starting))
         running_at = simulated_machine.start(machine, self.now(), self.times, start_s)
-        # A start is a new agreement: it costs what such a machine costs today.
+        # A start is a new agreement, at today's price.
         reprice(self, machine)
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         self._plan_reclaim(machine, call, running_at)
@@ -121,7 +121,7 @@ class World(WorldState):
         return machine
 
     def delete(self, machine_id: str) -> SimulatedMachine:
-        """Remove a machine in whatever state; asking twice is quiet until it is gone."""
+        """Remove a machine in any state. A second call succeeds until it is gone."""
         machine = self.find(machine_id)
         if machine.request.billing_mode == "monthly":
             raise SimulatedError(
@@ -137,7 +137,7 @@ class World(WorldState):
     def edit(
         self, machine_id: str, ports: Sequence[ExposedPort] | None, add_disk_gb: int
     ) -> SimulatedMachine:
-        """Change the exposed ports and let the root disk grow."""
+        """Change the exposed ports and enlarge the root disk."""
         machine = self.find(machine_id)
         request = machine.request
         if ports is not None:
@@ -154,7 +154,7 @@ class World(WorldState):
         return machine
 
     def upgrade(self, machine_id: str, change: Callable[[CreateRequest], CreateRequest]) -> SimulatedMachine:
-        """Exchange image, variables and command, which resets the machine."""
+        """Replace image, variables and command, which resets the machine."""
         machine = self._find_in(machine_id, "upgrade", "running")
         machine.request = change(machine.request)
         simulated_machine.reset(machine, self.now(), self.times)
@@ -170,13 +170,13 @@ class World(WorldState):
         return self.account.add_job("instanceMigrate", machine.id, self.now(), running_at)
 
     def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> SimulatedMachine:
-        """Say whether the machine shall move by itself when it is evicted."""
+        """Set whether the machine moves by itself when it is evicted."""
         machine = self.find(machine_id)
         machine.auto_migrate = is_open
         return machine
 
     def reclaim(self, machine_id: str, notice_s: float | None = None) -> SimulatedMachine:
-        """Announce the eviction of a spot machine now; the notice is an hour unless told otherwise."""
+        """Announce the eviction of a spot machine now; by default with an hour of notice."""
         machine = self._find_in(machine_id, "reclaim", "running")
         if machine.request.billing_mode != "spot":
             raise SimulatedError(400, "UNSUPPORTED_BILLING_MODE", "only a spot instance can be reclaimed")
@@ -226,7 +226,7 @@ class World(WorldState):
             elif event.endpoint in commands:
                 commands[event.endpoint](event.machine_id)
         except SimulatedError as error:
-            # The caller has long gone; only the log can tell.
+            # The caller is gone; only the log can show the error.
             self.record.note(event.at, call, f"late {error.status} {error.reason}")
         else:
             self.record.note(event.at, call, "committed late")
@@ -238,7 +238,7 @@ class World(WorldState):
         machine.replan(at, StatusChange(at, "exited"))
         self._release_units(machine)
         if machine.auto_migrate:
-            # Without room elsewhere it stays where it was thrown out.
+            # Without room elsewhere it stays on its host.
             with suppress(SimulatedError):
                 self.migrate(machine.id)
 
@@ -266,7 +266,7 @@ class World(WorldState):
             self.timeline.add(end_at, Due.RECLAIM, machine.id)
 
     def _reclaim_by_weather(self, machine: SimulatedMachine, running_at: float) -> float | None:
-        """Announce an eviction if the weather says so; return when it will be over."""
+        """Announce an eviction if the market settings require it; return when it is over."""
         after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.reclaim_rng)
         runs = math.isfinite(running_at) and machine.failure is None
         if after_s is None or machine.request.billing_mode != "spot" or not runs:
@@ -277,7 +277,7 @@ class World(WorldState):
         )
 
     def _take_units(self, machine: SimulatedMachine, refusal: SimulatedError) -> None:
-        """Reserve GPUs, unless the machine has them; a stopped one does not."""
+        """Reserve GPUs, unless the machine has them. A stopped machine has none."""
         request = machine.request
         if machine.holds_units or request.kind == "cpu":
             return
@@ -321,7 +321,7 @@ MARKET = frozenset({Due.PRICE, Due.STOCK})
 def set_price(
     state: WorldState, product_id: str, *, price: int | None = None, spot_price: int | None = None
 ) -> Product:
-    """Change what a product costs from now on, in price units; running ones may follow."""
+    """Change a product's price from now on, in price units. Running machines may follow."""
     product = state.catalogue.product(product_id)
     if product is None:
         raise ValueError(f"there is no product {product_id!r}")
@@ -342,14 +342,14 @@ def set_price(
 
 
 def reprice(state: WorldState, machine: SimulatedMachine) -> None:
-    """Let a machine cost what its product costs today, from now on."""
+    """Set a machine's price to today's price of its product."""
     today = price_today(state, machine)
     if today is not None and today != machine.price:
         machine.prices = [*machine.prices, Dated(state.now(), today)]
 
 
 def price_today(state: WorldState, machine: SimulatedMachine) -> int | None:
-    """Return the price that a new machine like this one would have, if it is sold at all."""
+    """Return the price of a new machine like this one; None if it is not sold."""
     product = state.catalogue.product(machine.request.product_id)
     if product is None:
         return None

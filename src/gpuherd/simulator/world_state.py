@@ -1,4 +1,4 @@
-"""The state of the simulated world: time, stock, machines, and the truth about them for tests."""
+"""The state of the simulated world: time, stock, machines, and the true facts for tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gpuherd.simulator.simulated_request import CreateRequest, SimulatedError, i
 
 
 class Due(StrEnum):
-    """What falls due."""
+    """The kinds of planned events."""
 
     FREE = "free"  # the GPU of a stopped, failed or removed machine is for sale again
     VANISH = "vanish"  # a removed machine is no longer listed
@@ -54,7 +54,7 @@ class Due(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimelineEvent:
-    """One entry; those of the same moment happen in the order in which they were planned."""
+    """One planned event. Events of the same moment happen in the order of planning."""
 
     at: float
     number: int
@@ -81,7 +81,7 @@ class Timeline:
         heapq.heappush(self.events, event)
 
     def drop(self, dues: Collection[Due]) -> None:
-        """Give up what was planned of these kinds."""
+        """Drop the planned events of these kinds."""
         self.events = [event for event in self.events if event.due not in dues]
         heapq.heapify(self.events)
 
@@ -114,8 +114,8 @@ WEATHER_SEED = 20_26
 class WorldState(ABC):
     """All state; nothing here changes a machine by itself, see `World`.
 
-    Time is anchored to the wall clock once and then follows the monotonic one: a step of our
-    wall clock does not move the cloud's time.
+    Time is anchored to the wall clock once and then follows the monotonic clock. A step of our wall clock
+    does not move the cloud's time.
     """
 
     def __init__(
@@ -139,20 +139,20 @@ class WorldState(ABC):
         self.addresses: Addresses = NovitaAddresses()
         self.machines: dict[str, SimulatedMachine] = {}
         self.listed: dict[str, SimulatedMachine] = {}
-        # When the last machine whose listing lags will be listed.
+        # When the last late machine will be listed.
         self.all_listed_at = 0.0
-        # Longer pages of machines are cut to this; how long they may be upstream, nobody has written down.
+        # Longer pages of machines are cut to this. Novita's own limit is not documented.
         self.page_size_max: int | None = None
         self.volumes = Volumes(self.catalogue, rng)
         self.prewarms = Prewarms(self.catalogue)
         self.uses = UseTraces()
         self.weather = CALM
         self.weather_rng = Random(WEATHER_SEED)
-        # Apart, so that prices and stock are the same whoever rents what.
+        # A separate generator, so that prices and stock do not depend on rentals.
         self.reclaim_rng = Random(WEATHER_SEED + 1)
-        # Where the walk of the spot prices began.
+        # The start values of the spot prices.
         self.first_prices: dict[str, int] = {}
-        # What was paid in, in USD; without it the account is never empty.
+        # The paid-in USD; without it the account is never empty.
         self.deposit: Fraction | None = None
         self.record = CallLog()
         self.timeline = Timeline()
@@ -166,11 +166,11 @@ class WorldState(ABC):
         return self._origin + self.clock.monotonic()
 
     def fast_forward_to(self, moment: float) -> None:
-        """Set the time forward to `moment` if it is behind: a world that was kept never goes back."""
+        """Set the time forward to `moment` if it is behind. A reloaded world never goes back."""
         self._origin += max(0.0, moment - self.now())
 
     def tick(self) -> None:
-        """Do what has fallen due since the last look."""
+        """Execute all events that are due."""
         if self._replaying_at is not None:
             return
         for event in self.timeline.pop_due(self.now()):
@@ -182,7 +182,7 @@ class WorldState(ABC):
 
     @abstractmethod
     def handle_event(self, event: TimelineEvent) -> None:
-        """Carry out an entry of the agenda."""
+        """Execute a planned event."""
 
     @property
     def calls(self) -> Counter[str]:
@@ -195,7 +195,7 @@ class WorldState(ABC):
         return list(self.record.lines)
 
     def find(self, machine_id: str) -> SimulatedMachine:
-        """Return a machine that the cloud still admits to."""
+        """Return a machine that the cloud still knows."""
         self.tick()
         machine = self.listed.get(machine_id)
         if machine is None:
@@ -203,22 +203,22 @@ class WorldState(ABC):
         return machine
 
     def newest_first(self) -> Iterator[SimulatedMachine]:
-        """Return what exists, in the order of the list."""
+        """Return the existing machines, in the order of the list."""
         self.tick()
         return reversed(self.listed.values())
 
     def alive(self) -> list[SimulatedMachine]:
-        """Return the machines that exist and whose removal was not asked for, stopped ones included."""
+        """Return the machines whose removal was not requested, stopped ones included."""
         self.tick()
         now = self.now()
         return [machine for machine in self.listed.values() if machine.is_alive(now)]
 
     def billed_gpu_s(self) -> float:
-        """Return the GPU-seconds of all machines, also of those that are gone."""
+        """Return the GPU-seconds of all machines, also of removed ones."""
         return self.wasted_gpu_s(known=())
 
     def wasted_gpu_s(self, known: Collection[str]) -> float:
-        """Return the GPU-seconds paid for machines whose ids are not among `known`."""
+        """Return the billed GPU-seconds of machines whose ids are not in `known`."""
         self.tick()
         now = self.now()
         return sum(
@@ -226,7 +226,7 @@ class WorldState(ABC):
         )
 
     def charges(self) -> list[Charge]:
-        """Return what was charged so far for machines and volumes, also for those that are gone."""
+        """Return the charges so far for machines and volumes, also for removed ones."""
         self.tick()
         now = self.now()
         machines = (charge for it in self.machines.values() for charge in machine_charges(it, now))
@@ -234,7 +234,7 @@ class WorldState(ABC):
         return [*machines, *volumes]
 
     def bill_usd(self) -> Fraction:
-        """Return what all of it costs so far, exactly."""
+        """Return the total cost so far, exactly."""
         return total_usd(self.charges())
 
     def cost_usd(self) -> Decimal:
@@ -242,25 +242,25 @@ class WorldState(ABC):
         return millionths(self.bill_usd())
 
     def balance_usd(self) -> Fraction:
-        """Return what is left of what was paid in."""
+        """Return the remaining balance."""
         return (DEPOSIT_USD if self.deposit is None else self.deposit) - self.bill_usd()
 
     def check_balance(self) -> None:
-        """Refuse what costs money when there is none left."""
+        """Reject what costs money if the balance is used up."""
         if self.deposit is not None and self.balance_usd() <= 0:
             raise SimulatedError(400, "BALANCE_NOT_ENOUGH", "the balance is not enough")
 
     def mounted_volumes(self) -> set[str]:
-        """Return the volumes that some machine mounts, stopped ones too."""
+        """Return the volumes that a machine mounts, stopped machines included."""
         return {storage.id for machine in self.alive() for storage in machine.request.network_storages}
 
     def stock(self, product_id: str, cluster_id: str, units: int) -> None:
-        """Set how many GPUs are free there."""
+        """Set how many GPUs are free in a cluster."""
         self.tick()
         self.stock_levels.set_units(product_id, cluster_id, units)
 
     def free_units(self, product_id: str, cluster_id: str) -> int:
-        """Return how many GPUs can be rented there now."""
+        """Return how many GPUs can be rented in a cluster now."""
         self.tick()
         call = Call(ApiEndpoint.CREATE, product_id=product_id, cluster_id=cluster_id)
         return (
@@ -270,9 +270,9 @@ class WorldState(ABC):
         )
 
     def commit_later(self, seconds: float, call: Call) -> None:
-        """Let a call whose reply is lost take effect after a while."""
+        """Execute a call later whose reply is lost."""
         self.timeline.add_commit(self.now() + seconds, call)
 
     def call_about(self, endpoint: ApiEndpoint, machine: SimulatedMachine) -> Call:
-        """Describe a call about a machine, for faults and logs."""
+        """Return the call about a machine, for faults and logs."""
         return Call(endpoint, machine.name, machine.request.product_id, machine.cluster_id, machine.id)
