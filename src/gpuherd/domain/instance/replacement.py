@@ -62,7 +62,7 @@ class Predecessor:
 
     wants_to_run: bool
     policy: ReplacePolicy = NO_REPLACEMENT
-    # Two lists show that its machine will be taken back.
+    # A list shows that its machine will be taken back; then a second list confirms it.
     is_announced: bool = False
     is_notice_confirmed: bool = False
     loss_expected_at: datetime | None = None
