@@ -312,4 +312,4 @@ async def test_a_create_job_ends_when_a_machine_is_bound_and_a_monitor_job_takes
     instance = await herd.settle(await herd.launch())
     jobs = sorted(herd.rows(herd.tables.job), key=lambda row: row.id)
     turns = [(row.kind, row.state) for row in jobs if row.instance_id == instance.id]
-    assert turns == [("create_instance", "completed"), ("monitor_instance", "completed")]
+    assert turns == [("create_instance", "COMPLETED"), ("monitor_instance", "COMPLETED")]
