@@ -216,6 +216,11 @@ ledger._kept = await ledger.candidates()
         f"{REUSED_CLOUD_IDS}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",
     ),
     guard(
+        "a removal that is asked for again keeps the lists since the first request",
+        never(),
+        f"{REUSED_CLOUD_IDS}::test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_given_up",
+    ),
+    guard(
         "nothing is stopped or removed under an id that the cloud has just denied",
         instead("return Ownership.OURS"),
         f"{REUSED_CLOUD_IDS}::test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its_id",

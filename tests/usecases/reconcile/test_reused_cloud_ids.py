@@ -428,6 +428,8 @@ async def test_a_machine_of_ours_that_was_wrongly_denied_is_stopped_or_removed_s
     assert world.calls[order] == asked + 1
 
 
+# Lists as rare as the repeats of a removal must prove the absence, too.
+@pytest.mark.parametrize("look_every", [timedelta(seconds=5), timedelta(seconds=31)])
 async def test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_given_up(
     herd: Herd, world: World
 ) -> None:

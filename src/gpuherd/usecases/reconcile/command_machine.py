@@ -26,8 +26,9 @@ from gpuherd.domain.instance.instance import (
     WaitingFor,
 )
 from gpuherd.domain.instance.instance_state import start_waits_until
-from gpuherd.domain.instance.next_step import shows_restart
+from gpuherd.domain.instance.next_step import REPEAT_DELETE_AFTER, shows_restart
 from gpuherd.domain.instance.operation import Failure, OperationPhase
+from gpuherd.ports.instance_port import LeasedInstance
 from gpuherd.usecases.events.record_event import NewEvent
 from gpuherd.usecases.reconcile.reconcile_context import RECHECK_SOON, InstancePass, Pause
 from gpuherd.usecases.reconcile.record_status import RESTART_RECHECK
@@ -108,8 +109,17 @@ async def _leave_alone(this_pass: InstancePass, owner: Ownership) -> Pause:
         # The machine may exist all the same, and cost money. If no list has ever shown it, however, only the
         # lists since the first request prove that it is gone.
         return Pause(DENIED_RECHECK)
+    # guard: a removal that is asked for again keeps the lists since the first request
+    if owner is Ownership.DENIED and not is_first and _has_list_since(this_pass.locked, requested_at):
+        # That list counts towards the proof. With a later time of the request it would not.
+        return Pause(REPEAT_DELETE_AFTER)
     await this_pass.save(replace(instance, asked_at=this_pass.services.clock.now()))
     return Pause(RECHECK_SOON)
+
+
+def _has_list_since(locked: LeasedInstance, requested_at: datetime | None) -> bool:
+    lists = (record for record in locked.lists if record.believable)
+    return requested_at is not None and any(record.started_at > requested_at for record in lists)
 
 
 CloudCall = Callable[[str, float], Awaitable[None]]
