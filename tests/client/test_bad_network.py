@@ -25,8 +25,8 @@ from gpuherd.client.client_errors import (
     UnexpectedReply,
 )
 from gpuherd.client.sync_client import Gpuherd
-from gpuherd.client.wish import HealthCheck
 from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.lease_models import HealthCheckBody
 from tests.client.support.server import AnyClient, InstantClock, accepted, details, problem
 
 KEY = "ghk_canary_key_on_the_wire"
@@ -172,7 +172,7 @@ async def test_only_what_is_wished_for_is_sent(ask: SocketClient, network: RawSe
             rootfs_size=None,
             regions=("X", "Y"),
             max_hourly_price=0.7,
-            health_check=HealthCheck(target_port=80, expected_status=(200, 204), max_wait_time_ms=5000),
+            health_check=HealthCheckBody(target_port=80, expected_status=(200, 204), max_wait_time_ms=5000),
             wait_for_capacity_s=60,
             volumes={"v-1": "/data"},
             idempotency_key="mine",

@@ -20,8 +20,8 @@ from gpuherd.client.client_errors import (
     Unauthorized,
 )
 from gpuherd.client.webhook_verification import verify_webhook
-from gpuherd.client.wish import HealthCheck
 from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.lease_models import HealthCheckBody
 from gpuherd.domain.webhooks.webhook_signing import Signer
 from tests.client.support.real_app import RealAppClient
 from tests.entrypoints.http.conftest import KEY, anonymous, clock, herd, meter, plane
@@ -77,7 +77,7 @@ async def test_an_instance_from_its_create_to_its_end(call: RealAppClient, herd:
     assert (operation.type, operation.status) == ("stop", "succeeded")
     assert operation.phases[0].phase == "requested" and operation.ended_at
 
-    check = HealthCheck(path="/", max_wait_time_ms=60_000)
+    check = HealthCheckBody(path="/", max_wait_time_ms=60_000)
     await call(lambda it: it.instances.start(gpu, health_check=check))
     await herd.run_for(MINUTES)
     ready = await call(lambda it: it.instances.wait(gpu))

@@ -28,7 +28,7 @@ from gpuherd.client.client_errors import (
 )
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook_verification import WebhookEvent, verify_webhook
-from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
+from gpuherd.client.wish import Wish
 from gpuherd.contract.access_models import (
     ApiKey,
     AuditEntry,
@@ -47,6 +47,10 @@ from gpuherd.contract.catalogue_models import (
     Volume,
 )
 from gpuherd.contract.instance_models import Comprehensive, Failure, Instance, PortMapping
+from gpuherd.contract.lease_models import ActivityBody as Activity
+from gpuherd.contract.lease_models import AutoStopBody as AutoStop
+from gpuherd.contract.lease_models import HealthCheckBody as HealthCheck
+from gpuherd.contract.lease_models import LeaseBody as Lease
 from gpuherd.contract.lease_models import LeaseChanged
 from gpuherd.contract.money_models import (
     Balance,

@@ -19,9 +19,9 @@ from gpuherd.client.follow_instance import (
     read_log,
     wait_for_instance,
 )
-from gpuherd.client.wish import HealthCheck, Lease, Wish, create_body
+from gpuherd.client.wish import Wish, body_of, create_body
 from gpuherd.contract.instance_models import Instance
-from gpuherd.contract.lease_models import LeaseChanged
+from gpuherd.contract.lease_models import HealthCheckBody, LeaseBody, LeaseChanged
 from gpuherd.contract.operation_models import Accepted, Job, JobStats, Operation
 from gpuherd.contract.plan_models import Attempt, Plan, Why
 from gpuherd.contract.webhook_models import Event
@@ -98,7 +98,7 @@ class AsyncInstances(AsyncResource):
         self,
         instance: InstanceRef,
         *,
-        health_check: HealthCheck | None = None,
+        health_check: HealthCheckBody | None = None,
         webhook_url: str | None = None,
         wait_for_capacity_s: int | None = None,
         idempotency_key: str | None = None,
@@ -106,7 +106,7 @@ class AsyncInstances(AsyncResource):
         """Start an exited instance. Arguments that are not given stay as they were."""
         wait = None if wait_for_capacity_s is None else {"seconds": wait_for_capacity_s}
         body = {
-            "healthCheck": health_check and health_check.body,
+            "healthCheck": health_check and body_of(health_check),
             "webhookUrl": webhook_url,
             "waitForCapacity": wait,
         }
@@ -129,9 +129,9 @@ class AsyncInstances(AsyncResource):
         request = self._connection.request("DELETE", _path(instance), key=idempotency_key)
         return decode(Accepted, await self._connection.call(request))
 
-    async def set_lease(self, instance: InstanceRef, lease: Lease) -> LeaseChanged:
+    async def set_lease(self, instance: InstanceRef, lease: LeaseBody) -> LeaseChanged:
         """Set a new end, counted from now. After the end it is a `Conflict` (LEASE_ENDED)."""
-        return await self._connection.change(LeaseChanged, "POST", f"{_path(instance)}/lease", lease.body)
+        return await self._connection.change(LeaseChanged, "POST", f"{_path(instance)}/lease", body_of(lease))
 
     async def remove_lease(self, instance: InstanceRef) -> LeaseChanged:
         """Remove the lease. The instance then runs until a person ends it."""

@@ -3,78 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypedDict
 
 from pydantic.alias_generators import to_camel
 
 from gpuherd.client.client_transport import Json
+from gpuherd.contract.body_models import RequestModel
+from gpuherd.contract.lease_models import AutoStopBody, HealthCheckBody, LeaseBody
 
 Usd = Decimal | str | float
 
 
-@dataclass(frozen=True)
-class HealthCheck:
-    """What your program must answer before the instance counts as ready; None is the server's default."""
-
-    target_port: int | None = None
-    path: str | None = None
-    expected_status: int | Sequence[int] | None = None
-    body_contains: str | None = None
-    timeout_ms: int | None = None
-    retry_attempts: int | None = None
-    retry_delay_ms: int | None = None
-    max_wait_time_ms: int | None = None
-
-    @property
-    def body(self) -> Json:
-        return {to_camel(name): value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Lease:
-    """An end that is agreed: so many seconds from the rental on, or until a moment."""
-
-    seconds: int | None = None
-    until: datetime | None = None
-    then: Literal["stop", "delete"] | None = None
-
-    @property
-    def body(self) -> Json:
-        until = None if self.until is None else self.until.isoformat()
-        said = {"seconds": self.seconds, "until": until, "then": self.then}
-        return {name: value for name, value in said.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Activity:
-    """Where the application tells whether it is in use: 204 says no, 200 yes, or since when it is not."""
-
-    port: int
-    path: str = "/"
-
-
-@dataclass(frozen=True)
-class AutoStop:
-    """An end for what nobody uses: so many seconds without a `heartbeat`, or of idleness, or both.
-
-    It is idle while every GPU and the CPU are below so many percent, and the application, where it is asked
-    (`activity`), says so.
-    """
-
-    silence_seconds: int | None = None
-    then: Literal["stop", "delete"] = "stop"
-    idle_seconds: int | None = None
-    gpu_below: int | None = None
-    cpu_below: int | None = None
-    activity: Activity | None = None
-
-    @property
-    def body(self) -> Json:
-        said = {to_camel(name): it for name, it in asdict(self).items() if it is not None}
-        return dict(sorted(said.items()))
+def body_of(part: RequestModel) -> Json:
+    """Return the JSON of a part of a body, only with what the caller has set: the server has the defaults."""
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 class Wish(TypedDict, total=False):
@@ -92,10 +35,10 @@ class Wish(TypedDict, total=False):
     on_failure: Literal["delete", "keep"] | None
     labels: Mapping[str, str] | None
     webhook_url: str | None
-    health_check: HealthCheck | None
+    health_check: HealthCheckBody | None
     wait_for_capacity_s: float | None
-    lease: Lease | None
-    auto_stop: AutoStop | None
+    lease: LeaseBody | None
+    auto_stop: AutoStopBody | None
     delete_after_stopped_seconds: int | None
     # What happens when the cloud takes a spot machine back.
     on_reclaim: Literal["none", "replace"] | None
@@ -131,8 +74,8 @@ def create_body(
                 pass
             case "max_hourly_price", price:
                 body["maxHourlyPrice"] = str(price)
-            case _, (HealthCheck() | Lease() | AutoStop()) as part:
-                body[to_camel(field)] = part.body
+            case _, RequestModel() as part:
+                body[to_camel(field)] = body_of(part)
             case "wait_for_capacity_s", seconds:
                 body["waitForCapacity"] = {"seconds": seconds}
             case (("regions" | "ports"), words):

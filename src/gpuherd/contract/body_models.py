@@ -59,7 +59,10 @@ class Words:
 class RequestModel(BaseModel):
     """Fields in camelCase, none but those that are declared; no problem ever repeats a value."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+    # Python code gives fields by name, JSON by alias only: see `validate_body`.
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, validate_by_name=True, hide_input_in_errors=True
+    )
 
     # The code of a problem with the whole, or with a field that has none of its own.
     problem_code: ClassVar[str] = "VALIDATION_ERROR"
@@ -121,8 +124,8 @@ def _label(value: str) -> str:
 
 def _moment(value: Any) -> datetime:
     try:
-        if isinstance(value, str):
-            moment = datetime.fromisoformat(value)
+        if isinstance(value, str | datetime):
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
@@ -160,11 +161,11 @@ UrlPath = Annotated[
 ]
 # Smaller ones are never the final answer to a request.
 HttpStatus = Annotated[StrictInt, _between(200, 599)]
-HttpStatuses = Annotated[list[HttpStatus], Field(min_length=1, max_length=20)]
+HttpStatuses = Annotated[Sequence[HttpStatus], Field(min_length=1, max_length=20)]
 
 
 class HealthCheckBody(RequestModel):
-    """What to ask, what to expect, and how long to go on."""
+    """What the program must answer before the instance is ready, and how long it may take."""
 
     unknown_field: ClassVar[str] = "there is no field {path}"
 
@@ -173,9 +174,7 @@ class HealthCheckBody(RequestModel):
     timeout_ms: Annotated[StrictInt, _between(100, 60_000), _number(100, 60_000)] = 10_000
     retry_attempts: Annotated[StrictInt, _between(0, 10), _number(0, 10)] = 3
     retry_delay_ms: Annotated[StrictInt, _between(50, 30_000), _number(50, 30_000)] = 2_000
-    max_wait_ms: Annotated[
-        StrictInt, Field(alias="maxWaitTimeMs"), _between(1_000, 1_800_000), _number(1_000, 1_800_000)
-    ] = 300_000
+    max_wait_time_ms: Annotated[StrictInt, _between(1_000, 1_800_000), _number(1_000, 1_800_000)] = 300_000
     # None: any 2xx.
     expected_status: Annotated[
         HttpStatus | HttpStatuses | None,
@@ -188,12 +187,13 @@ class HealthCheckBody(RequestModel):
 
 
 LeaseSeconds = Annotated[StrictInt, _between(10, 90 * DAY_S), _number(10, 90 * DAY_S, "seconds")]
+IdleSeconds = Annotated[StrictInt, _between(300, 7 * DAY_S), _number(300, 7 * DAY_S, "seconds")]
 Percent = Annotated[StrictInt, _between(1, 100), _number(1, 100, "percent")]
 Then = Annotated[Literal["stop", "delete"], Words("must be stop or delete")]
 
 
 class LeaseBody(RequestModel):
-    """How long from the rental on, or until when; and what then."""
+    """The end of an instance: some seconds after the rental, or a moment; and what happens then."""
 
     # Also where it is a body of its own.
     problem_code: ClassVar[str] = "INVALID_LEASE"
@@ -211,7 +211,7 @@ class LeaseBody(RequestModel):
 
 
 class ActivityBody(RequestModel):
-    """Where the application tells whether it is in use."""
+    """The application answers here: 204 if it is not in use, 200 if it is, or since when it is idle."""
 
     unknown_field: ClassVar[str] = "there is no field {path}"
 
@@ -220,26 +220,26 @@ class ActivityBody(RequestModel):
 
 
 class AutoStopBody(RequestModel):
-    """An end for what nobody uses."""
+    """An end after some seconds without a heartbeat, or of idleness, or both.
+
+    An instance is idle while every GPU and the CPU are below the limits in percent, and `activity` agrees.
+    """
 
     unknown_field: ClassVar[str] = "there is no field {path}"
 
-    idle_s: Annotated[
-        Annotated[StrictInt, _between(300, 7 * DAY_S), _number(300, 7 * DAY_S, "seconds")] | None,
-        Field(alias="idleSeconds"),
-    ] = None
+    idle_seconds: IdleSeconds | None = None
     gpu_below: Percent = 5
     cpu_below: Percent = 10
     activity: Annotated[ActivityBody | None, Words("must be an object")] = None
-    silence_s: Annotated[LeaseSeconds | None, Field(alias="silenceSeconds")] = None
+    silence_seconds: LeaseSeconds | None = None
     then: Then = "stop"
 
     @model_validator(mode="after")
     def _one_at_least(self) -> Self:
-        if self.idle_s is None and self.silence_s is None:
+        if self.idle_seconds is None and self.silence_seconds is None:
             raise ValueError("give idleSeconds or silenceSeconds, or both")
         of_idleness = self.model_fields_set & {"gpu_below", "cpu_below", "activity"}
-        if self.idle_s is None and of_idleness:
+        if self.idle_seconds is None and of_idleness:
             raise ValueError("gpuBelow, cpuBelow and activity need idleSeconds")
         return self
 

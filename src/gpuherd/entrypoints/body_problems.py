@@ -30,7 +30,7 @@ def validate_body(
     `context` is what the checks need beside the values: where webhooks may go, or what time it is.
     """
     try:
-        return model.model_validate(values, context=context)
+        return model.model_validate(values, context=context, by_alias=True, by_name=False)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         raise InvalidRequest(_problems(model, found)) from None

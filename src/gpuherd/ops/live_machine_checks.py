@@ -27,8 +27,8 @@ from gpuherd.adapters.novita.novita_json import (
 )
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import GpuherdError, NotFound
-from gpuherd.client.wish import Lease
 from gpuherd.contract.instance_models import Instance
+from gpuherd.contract.lease_models import LeaseBody
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import MachineGone, OutcomeUnknown
@@ -254,8 +254,8 @@ async def _asked(answer: Awaitable[T]) -> T:
         raise CannotLook(f"the gpuherd server: {error}") from None
 
 
-def _lease(span: timedelta) -> Lease:
-    return Lease(seconds=int(span.total_seconds()), then="delete")
+def _lease(span: timedelta) -> LeaseBody:
+    return LeaseBody(seconds=int(span.total_seconds()), then="delete")
 
 
 def _state(it: Instance) -> RentalState:

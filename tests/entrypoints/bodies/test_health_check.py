@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuherd.client.wish import body_of
+from gpuherd.contract.lease_models import HealthCheckBody
 from gpuherd.contract.operation_models import StartBody
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.health import HealthCheck
@@ -182,3 +184,8 @@ def test_a_body_full_of_unknown_keys_gets_a_short_answer() -> None:
         ordered({f"k{n}": n for n in range(10_000)})
     shown = [(it.field, it.code) for it in problem_of(caught.value).errors or ()]
     assert shown == [(f"healthCheck.k{n}", "UNKNOWN_FIELD") for n in range(50)]
+
+
+def test_the_client_sends_only_what_was_set() -> None:
+    check = HealthCheckBody(target_port=80, expected_status=(200, 204))
+    assert body_of(check) == {"targetPort": 80, "expectedStatus": [200, 204]}

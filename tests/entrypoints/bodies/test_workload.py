@@ -132,3 +132,7 @@ def test_these_are_no_images(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(image=image), pytest.raises(ValueError, match="must"):
             checked_image(image)
+
+
+def test_json_names_fields_by_alias_only() -> None:
+    assert [(field, code) for field, code, _ in problems(gpu_num=1)] == [("gpu_num", "UNKNOWN_FIELD")]

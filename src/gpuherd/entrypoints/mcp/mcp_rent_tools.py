@@ -6,7 +6,6 @@ variable does not repeat it, since it may be a value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
@@ -16,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_errors import Forbidden
-from gpuherd.client.wish import AutoStop, Lease, Wish
+from gpuherd.client.wish import Wish
+from gpuherd.contract.lease_models import AutoStopBody, LeaseBody
+from gpuherd.contract.workload_models import ENVS_MAX, MOUNTS_MAX, SECRET_NAME, variable_problem
 from gpuherd.entrypoints.mcp.mcp_session import (
     Ctx,
     InstanceArgument,
@@ -32,10 +33,6 @@ from gpuherd.entrypoints.mcp.mcp_session import (
     session_of,
 )
 
-# The limits of the server, which checks them again.
-ENVS_MAX, MOUNTS_MAX = 99, 30
-SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,510}")
 BY_NAME = '{"VARIABLE": {"secret": NAME}} with names that list_secrets shows; a person sets their values'
 ENVS_SCHEMA = {
     "anyOf": [
@@ -80,7 +77,7 @@ def checked_envs(envs: Any) -> dict[str, dict[str, str]] | None:
         raise _not_by_name("envs are not such variables")
     found = {}
     for place, (name, value) in enumerate(envs.items(), start=1):
-        if not VARIABLE.fullmatch(name):
+        if variable_problem(name):
             raise _not_by_name(f"variable {place} has no name that a variable can have")
         secret = value.get("secret") if isinstance(value, dict) and value.keys() == {"secret"} else None
         if not isinstance(secret, str) or SECRET_NAME.fullmatch(secret) is None:
@@ -176,14 +173,14 @@ async def plan_rental(
         "regions": regions,
         "billing_mode": billing_mode,
         "max_hourly_price": max_hourly_price,
-        "auto_stop": AutoStop(silence_seconds, then),
+        "auto_stop": AutoStopBody(silence_seconds=silence_seconds, then=then),
     }
     async with herd_of(ctx) as herd:
         await check_secrets(herd, wish["envs"])
         longest = (await herd.keys.own()).limits.max_lease_seconds
         # Every rental of an agent has an end, within the limit of its key.
         seconds = min(lease_seconds, longest or lease_seconds)
-        wish["lease"] = Lease(seconds=seconds, then=then)
+        wish["lease"] = LeaseBody(seconds=seconds, then=then)
         note = None
         try:
             hold = not session_of(ctx).is_read_only
@@ -318,7 +315,9 @@ async def extend_lease(
     # guard: an agent asks for more time as it asks for a rental
     require_yes(answer, "its end is as it was")
     async with herd_of(ctx) as herd:
-        changed: Json = safe_json(dict((await herd.instances.set_lease(instance, Lease(seconds))).raw))
+        changed: Json = safe_json(
+            dict((await herd.instances.set_lease(instance, LeaseBody(seconds=seconds))).raw)
+        )
         await note_use(ctx, herd, instance)
         return changed
 

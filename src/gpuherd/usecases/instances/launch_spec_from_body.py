@@ -101,17 +101,17 @@ def lease_order_of(body: LeaseBody) -> LeaseOrder:
 
 def silence_of(body: AutoStopBody | None) -> Silence | None:
     """Return the silence after which the instance ends, if the body has one."""
-    if body is None or body.silence_s is None:
+    if body is None or body.silence_seconds is None:
         return None
-    return Silence(body.silence_s, EndAction(body.then))
+    return Silence(body.silence_seconds, EndAction(body.then))
 
 
 def idleness_of(body: AutoStopBody | None) -> Idleness | None:
     """Return the idleness after which the instance ends, if the body has one."""
-    if body is None or body.idle_s is None:
+    if body is None or body.idle_seconds is None:
         return None
     activity = None if body.activity is None else ActivityCheck(body.activity.port, body.activity.path)
-    return Idleness(body.idle_s, body.gpu_below, body.cpu_below, activity, EndAction(body.then))
+    return Idleness(body.idle_seconds, body.gpu_below, body.cpu_below, activity, EndAction(body.then))
 
 
 def health_check_of(body: HealthCheckBody | None) -> HealthCheck | None:
@@ -126,7 +126,7 @@ def health_check_of(body: HealthCheckBody | None) -> HealthCheck | None:
         timeout_ms=body.timeout_ms,
         retry_attempts=body.retry_attempts,
         retry_delay_ms=body.retry_delay_ms,
-        max_wait_ms=body.max_wait_ms,
+        max_wait_ms=body.max_wait_time_ms,
         expected_status=None if listed is None else tuple(sorted(set(listed))),
         body_contains=body.body_contains,
     )
