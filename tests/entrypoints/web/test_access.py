@@ -252,9 +252,7 @@ class TestStaticFiles:
 
 
 def test_a_page_that_nobody_declared_is_not_built(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        service_pages, "ROUTES", {**service_pages.JOB_ROUTES, ("GET", "/secret"): service_pages.show_jobs}
-    )
+    monkeypatch.setattr(web_app, "PAGES", {**web_app.PAGES, ("GET", "/secret"): service_pages.show_jobs})
     with pytest.raises(UndeclaredRoute, match="/secret"):
         web_app.build_pages(plane, dict)
 

@@ -57,6 +57,15 @@ async def deliveries(herd: Herd) -> list[Delivery]:
     return [await herd.outbox.get(row.id) for row in sorted(herd.rows(delivery_table), key=lambda r: r.id)]
 
 
+ORPHAN = {
+    "cloudInstanceId": "m-1",
+    "verdict": "foreign",
+    "hourlyPrice": None,
+    "productName": None,
+    "region": None,
+}
+
+
 async def test_each_endpoint_hears_what_it_asked_for_and_the_instances_own_url_all(
     herd: Herd, hooks: Hooks
 ) -> None:
@@ -182,8 +191,7 @@ async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_s
 
 async def test_account_events_reach_endpoints(herd: Herd) -> None:
     made = await herd.add_endpoint(ALL)
-    details = {"cloudInstanceId": "m-1", "verdict": "foreign"}
-    event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details=details)
+    event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details=ORPHAN)
     told = herd.account_outbox_entries(event)
     (one,) = told.deliveries
     assert (one.endpoint_id, one.instance_id, one.sequence) == (made.endpoint.id, ACCOUNT, 7)
@@ -194,7 +202,7 @@ async def test_account_events_reach_endpoints(herd: Herd) -> None:
 
 async def test_events_that_are_nobodys_business_stay_here(herd: Herd) -> None:
     await herd.add_endpoint(ALL)
-    event = Event(ACCOUNT, 1, "instance.planned", herd.clock.now())
+    event = Event(ACCOUNT, 1, "instance.planned", herd.clock.now(), details=ORPHAN)
     assert herd.account_outbox_entries(event).deliveries == ()
 
 
