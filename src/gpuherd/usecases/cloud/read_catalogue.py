@@ -57,7 +57,6 @@ RENTAL, BROWSE = "rental", "browse"
 
 
 T = TypeVar("T")
-CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...], Template]
 
 
 class CatalogueCache:
@@ -169,23 +168,6 @@ class CatalogueCache:
             if others is None:
                 raise
             return sold_otherwise(others, wish)
-
-    def from_cache(self, modes: Sequence[BillingMode], wish: LaunchSpec) -> CachedCatalogue | None:
-        """Return what a create asks for, with what shall run, if all of it can be had without waiting."""
-        regions = self._regions.peek("all")
-        offers = regions and self._peek_offers(modes)
-        template = (
-            (self._templates.peek(wish.template_id) or (None,))[0] if wish.needs_template else NO_TEMPLATE
-        )
-        if not regions or not offers or template is None:
-            return None
-        return regions, offers, run_spec(template, wish.inputs)
-
-    def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:
-        if len(modes) == 1:
-            return self._offers.peek(modes[0])
-        kept = [self._offers.peek(mode) for mode in modes]
-        return None if None in kept else tuple(chain.from_iterable(filter(None, kept)))
 
     def invalidate_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""
