@@ -348,7 +348,11 @@ def _mark_started(connection: sa.Connection, job_id: str, now: datetime) -> Job 
     if row.takes > TAKES_MAX:
         log.error("job.crashes_the_process", job_id=job_id)
         finish_job(
-            connection, job_id, now, FAILED, f"{TAKES_MAX} processes in a row ended in the middle of this job"
+            connection,
+            job_id,
+            now,
+            FAILED,
+            f"PROCESS_ENDED: {TAKES_MAX} processes in a row ended in the middle of this job",
         )
         return None
     return _job_of(row)

@@ -61,7 +61,7 @@ class MemoryJobs:
         with self._tables as tables:
             tables.put(tables.jobs, job_id, begun)
             if begun.takes > TAKES_MAX:
-                words = f"{TAKES_MAX} processes in a row ended in the middle of this job"
+                words = f"PROCESS_ENDED: {TAKES_MAX} processes in a row ended in the middle of this job"
                 job_rows.finish_job(tables, job_id, now, JobStatus.FAILED, words)
                 return None
         return _job(begun)
