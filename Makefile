@@ -14,12 +14,12 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with everything, from the hashed locks
 
-# Hashes first, then the package itself without touching dependencies.
+# The lock names all packages, so pip resolves nothing. Hashes first, then the package itself without touching dependencies.
 $(STAMP): requirements-dev.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "gpuherd needs Python 3.11 or later ($(PYTHON) was not found; set PYTHON=...)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
