@@ -22,8 +22,9 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema_migration import migrate
 from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.installation_store import SqlFlags
+from gpuherd.adapters.stores.instance_rows import instance_row
 from gpuherd.adapters.stores.observation_store import SqlObservations
-from gpuherd.adapters.stores.row_codec import attempt_row, event_row, instance_row
+from gpuherd.adapters.stores.row_codec import attempt_row, event_row
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.bootstrap.build_cloud import novita_link
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from gpuherd import __version__
 from gpuherd.entrypoints.http.http_app import ROUTERS
 from gpuherd.entrypoints.http.openapi_document import completed_openapi
-from gpuherd.entrypoints.http_auth import ROUTE_SCOPES, with_security
+from gpuherd.entrypoints.route_scopes import ROUTE_SCOPES, with_security
 from tools.reference_text import NOTICE, code, table
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from gpuherd.bootstrap.service_lifecycle import Service, build_application, buil
 from gpuherd.domain.api_key import ADMIN as CALLER
 from gpuherd.domain.api_key import ADMIN_ID
 from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.http_auth import SESSION_STREAM
+from gpuherd.entrypoints.route_scopes import SESSION_STREAM
 from gpuherd.entrypoints.session_cookie import COOKIE
 from gpuherd.ports.instance_port import Change
 from gpuherd.settings import load_settings

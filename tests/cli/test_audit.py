@@ -17,7 +17,7 @@ from gpuherd.domain.audit import (
     AuditRecord,
     chained,
 )
-from gpuherd.usecases.views.service_view import describe_entry
+from gpuherd.usecases.views.access_view import describe_entry
 from tests.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem
 
 KEY = {"id": "adaadaad", "scopes": ["read"], "status": "active", "limits": {}, "createdAt": NOW.isoformat()}

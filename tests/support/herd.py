@@ -22,7 +22,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.prometheus_metrics import MeteredLeases, MetricSources, PrometheusMeter, PrometheusPage
+from gpuherd.adapters.prometheus_meter import MeteredLeases, PrometheusMeter
+from gpuherd.adapters.prometheus_page import MetricSources, PrometheusPage
 from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.adapters.sql import rental_tables
 from gpuherd.adapters.stores.access_store import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import ROUTE_SCOPES
 from gpuherd.settings import SETTING_NAMES
 from tools import reference
 from tools.reference_api import api_page

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from gpuherd.domain.cloud.observation import Witness
-from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.span_rules import UNCLEAR
 from gpuherd.domain.money.usage_span import NANO, CostSpan, PriceSource, doubt_nano
 from gpuherd.simulator.simulated_bill import Span
 from gpuherd.simulator.simulated_machine import SimulatedMachine, machine_charges

@@ -17,7 +17,7 @@ from typing import Any
 from gpuherd.adapters.sql.sql_types import EPOCH, from_micros
 from gpuherd.adapters.stores.usage_span_writes import span_of
 from gpuherd.domain.instance.rent_attempt import parse_tag
-from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.span_rules import UNCLEAR
 from gpuherd.domain.money.usage_span import NANO, CostSpan, doubt_nano
 
 # What the checks need of a database, as it is stored there.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gpuherd.adapters.prometheus_metrics import MetricSources
+from gpuherd.adapters.prometheus_page import MetricSources
 from gpuherd.bootstrap.service_parts import Outside
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.cloud.guard_creates import (

@@ -14,10 +14,10 @@ from pathlib import Path
 import structlog
 from sqlalchemy import make_url
 
-from gpuherd.adapters.prometheus_metrics import MeteredLeases, meter_status
+from gpuherd.adapters.prometheus_meter import MeteredLeases, meter_status
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.postgres_connection import SKIP_EVENT_NUMBERS
 from gpuherd.adapters.sql.schema_migration import migrate
+from gpuherd.adapters.sql.server_history import SKIP_EVENT_NUMBERS
 from gpuherd.adapters.stores.access_store import (
     SqlApiKeys,
     SqlIdempotencyStore,

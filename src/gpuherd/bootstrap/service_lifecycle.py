@@ -15,7 +15,8 @@ from gpuherd.adapters.egress.guarded_client import SsrfSafeClient, strict_tls
 from gpuherd.adapters.egress.machine_probes import EgressActivityProbe, EgressProber
 from gpuherd.adapters.egress.people_notifier import ChatAndMailNotifier, SmtpMailer
 from gpuherd.adapters.egress.webhook_sender import HttpWebhookSender
-from gpuherd.adapters.prometheus_metrics import PrometheusMeter, PrometheusPage
+from gpuherd.adapters.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.prometheus_page import PrometheusPage
 from gpuherd.adapters.sealer import AesGcmSealer
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.postgres_connection import make_async_pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuherd.adapters.prometheus_metrics import MetricSources
+from gpuherd.adapters.prometheus_page import MetricSources
 from gpuherd.entrypoints.use_case_access import ShownSetting
 from gpuherd.ports.access_port import (
     Sealer,

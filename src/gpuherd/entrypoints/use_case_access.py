@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from structlog.typing import EventDict, WrappedLogger
@@ -21,7 +22,6 @@ from gpuherd.ports.telemetry_port import Meter, MetricsPage, Tracer
 from gpuherd.usecases.cloud.guard_creates import AccountGuard, VanishingBrake
 from gpuherd.usecases.cloud.read_catalogue import CatalogueCache
 from gpuherd.usecases.services import Services
-from gpuherd.usecases.views.service_view import compact
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class JsonReply(Response):
 
 def json_reply(value: ReplyModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return one of the contract's objects as JSON."""
-    return JsonReply(compact(value), status, headers)
+    return JsonReply(to_json(value), status, headers)
 
 
 def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Response:

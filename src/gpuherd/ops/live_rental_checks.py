@@ -44,14 +44,12 @@ from gpuherd.ops.live_checks import (
     rows_of,
     unread,
 )
-from gpuherd.ops.live_machine_checks import (
-    MachineStory,
+from gpuherd.ops.live_machine_checks import MachineStory, Sighting, judge_story
+from gpuherd.ops.live_rentals import (
     Rentals,
     RentalState,
     RentPlan,
     ServerRentals,
-    Sighting,
-    judge_story,
     plan_of,
 )
 from gpuherd.ports.clock_port import Clock

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.prometheus_metrics import MeteredLeases
+from gpuherd.adapters.prometheus_meter import MeteredLeases
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import instance_event

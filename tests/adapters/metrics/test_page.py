@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd import __version__
-from gpuherd.adapters import prometheus_metrics
-from gpuherd.adapters.prometheus_metrics import MetricSources, PrometheusPage
+from gpuherd.adapters import prometheus_page
+from gpuherd.adapters.prometheus_page import MetricSources, PrometheusPage
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.job import JobStatus
 from gpuherd.ports.job_port import JobStats
@@ -99,7 +99,7 @@ async def test_a_database_that_does_not_answer_does_not_hold_up_the_scrape(
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
-    monkeypatch.setattr(prometheus_metrics, "STORE_TIMEOUT_S", 0)
+    monkeypatch.setattr(prometheus_page, "STORE_TIMEOUT_S", 0)
     seen = await scrape(page_with(replace(sources, job_stats=never)))
     assert seen.value("gpuherd_database_up") == 0
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
-from gpuherd.adapters import prometheus_metrics
-from gpuherd.adapters.prometheus_metrics import NOT_SENT_OUTCOMES, OTHER, PrometheusMeter
+from gpuherd.adapters import prometheus_meter
+from gpuherd.adapters.prometheus_meter import NOT_SENT_OUTCOMES, OTHER, PrometheusMeter
 from gpuherd.domain.instance.rent_attempt import AttemptState
 from gpuherd.ports.telemetry_port import Meter
 from tests.support.scraping import Scrape, read_page
@@ -92,7 +92,7 @@ def test_every_state_of_an_attempt_begins_at_zero_so_that_the_first_one_is_seen_
 def test_a_caller_that_hands_in_endless_words_costs_no_memory_and_no_count(
     meter: PrometheusMeter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus_metrics, "SERIES_MAX", 20)
+    monkeypatch.setattr(prometheus_meter, "SERIES_MAX", 20)
     for n in range(100):
         meter.upstream_call(f"/gpu/instance/{n}", "ok", 0.1)
     page = shown(meter)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpuherd.adapters.prometheus_metrics import PrometheusMeter
+from gpuherd.adapters.prometheus_meter import PrometheusMeter
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.world import World

@@ -12,9 +12,9 @@ from starlette.routing import Match
 
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints import http_auth
+from gpuherd.entrypoints import route_scopes
 from gpuherd.entrypoints.http import http_app, instance_routes
-from gpuherd.entrypoints.http_auth import (
+from gpuherd.entrypoints.route_scopes import (
     OPEN,
     ROUTE_SCOPES,
     RouteTable,
@@ -109,9 +109,9 @@ class TestEveryRoute:
     async def test_the_document_says_what_each_route_needs(self, anonymous: httpx.AsyncClient) -> None:
         for method, path, said in await routes_of(anonymous):
             wanted = ROUTE_SCOPES[method, path]
-            assert said["security"] == ([] if wanted is OPEN else [{http_auth.SCHEME: [wanted.value]}])
+            assert said["security"] == ([] if wanted is OPEN else [{route_scopes.SCHEME: [wanted.value]}])
         document = (await anonymous.get("/openapi.json")).json()
-        assert document["components"]["securitySchemes"][http_auth.SCHEME]["scheme"] == "bearer"
+        assert document["components"]["securitySchemes"][route_scopes.SCHEME]["scheme"] == "bearer"
 
     def test_a_route_that_nobody_declared_fails_the_build(
         self, plane: Plane, monkeypatch: pytest.MonkeyPatch
@@ -122,7 +122,7 @@ class TestEveryRoute:
             RouteTable([stray, *http_app.ROUTERS])
         # A copy: to take one out and put it back would change the order of the document for others.
         fewer = {route: scope for route, scope in ROUTE_SCOPES.items() if route != ("POST", "/api/sync")}
-        monkeypatch.setattr(http_auth, "ROUTE_SCOPES", fewer)
+        monkeypatch.setattr(route_scopes, "ROUTE_SCOPES", fewer)
         with pytest.raises(UndeclaredRoute, match="/api/sync"):
             build_application(plane)
 

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from gpuherd.bootstrap.http_server import ConnectionLimits, guarded_config
-from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.entrypoints.http.raw_http import RawReply, RunningServer, running_server, serving, until_closed

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpuherd.adapters.sql import rental_tables, service_tables
 from gpuherd.entrypoints.http.http_app import ROUTERS
-from gpuherd.entrypoints.http_auth import OPEN, ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.openapi_values import NASTY, Json, each_field_wrong, fitting, resolved, unfitting

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.usecases.events.manage_webhooks import create_endpoint
 from tests.entrypoints.http.conftest import GOOD

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints.http_auth import (
+from gpuherd.entrypoints.route_scopes import (
     OPEN,
     PAGE_SCOPES,
     ROUTE_SCOPES,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuherd.entrypoints.http_auth import PAGE_SCOPES
+from gpuherd.entrypoints.route_scopes import PAGE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
-from gpuherd.entrypoints.web import service_pages
+from gpuherd.entrypoints.web import overview_pages
 from gpuherd.ports.instance_port import LiveInstance
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock
@@ -40,7 +40,7 @@ async def test_an_instance_has_a_page(admin: Browser, herd: Herd) -> None:
 async def test_a_large_fleet_is_counted_once_for_all_who_look(
     admin: Browser, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_pages, "SUMMARY_CACHED_ABOVE", 2)
+    monkeypatch.setattr(overview_pages, "SUMMARY_CACHED_ABOVE", 2)
     for n in range(3):
         await herd.launch(f"job-{n}")
     first = await admin.text("/")
@@ -50,7 +50,7 @@ async def test_a_large_fleet_is_counted_once_for_all_who_look(
     assert "data-busy" not in first
     assert "of 3<" in again
     assert "data-busy" in again, "the page looks again by itself"
-    await clock.sleep(service_pages.SUMMARY_TTL_S)
+    await clock.sleep(overview_pages.SUMMARY_TTL_S)
     assert "of 4<" in await admin.text("/")
 
 

@@ -13,7 +13,7 @@ from gpuherd.bootstrap.build_services import build_services
 from gpuherd.bootstrap.service_lifecycle import build_application
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.service_routes import SESSION_RECHECK_INTERVAL
-from gpuherd.entrypoints.http_auth import SESSION_STREAM
+from gpuherd.entrypoints.route_scopes import SESSION_STREAM
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.entrypoints.web.page_rendering import static_url
 from gpuherd.ports.clock_port import Ids

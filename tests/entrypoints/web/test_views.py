@@ -38,6 +38,7 @@ from gpuherd.entrypoints.web.instance_pages import (
     status_spans,
 )
 from gpuherd.entrypoints.web.launch_pages import default_values, form_values, launch_body_of
+from gpuherd.entrypoints.web.overview_pages import alerts_of
 from gpuherd.entrypoints.web.page_forms import Form, problems_by_field
 from gpuherd.entrypoints.web.page_rendering import (
     TEMPLATES,
@@ -48,7 +49,7 @@ from gpuherd.entrypoints.web.page_rendering import (
     navigation,
     visible,
 )
-from gpuherd.entrypoints.web.service_pages import alerts_of, chapters_of
+from gpuherd.entrypoints.web.service_pages import chapters_of
 from gpuherd.usecases.service.read_service_health import SystemStatus
 from tests.cli.support import CLI
 from tests.support.builders import a_running_instance, an_instance

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.ops.live_machine_checks import LABEL, RentPlan
+from gpuherd.ops.live_rentals import LABEL, RentPlan
 from tests.support.processes.services import KEY, Novita, Process, Server
 
 pytestmark = pytest.mark.processes

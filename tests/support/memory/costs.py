@@ -13,7 +13,6 @@ from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.domain.instance.rent_attempt import machine_tag
 from gpuherd.domain.money.meter import (
-    REPLACED,
     Metering,
     cut_all,
     meters_of,
@@ -37,6 +36,7 @@ from gpuherd.domain.money.period import (
     overlap_within,
     taken_over_at,
 )
+from gpuherd.domain.money.span_rules import REPLACED
 from gpuherd.domain.money.usage_span import CostKind, CostSpan, CostSubject, settle
 from gpuherd.ports.costs_port import (
     LABEL_KEYS_MAX,

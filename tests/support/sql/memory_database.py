@@ -13,7 +13,7 @@ from sqlalchemy.pool import StaticPool
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.group_commit import FileTransactions, run_batch
-from gpuherd.adapters.sql.postgres_connection import ServerHistory
+from gpuherd.adapters.sql.server_history import ServerHistory
 from tests.support.sql.inline_database import empty_database
 from tests.support.sql.shared_sql_cache import share_compiled_sql
 

@@ -11,7 +11,7 @@ from gpuherd.domain.api_key import ADMIN, Caller, Scope
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.money.balance import SUGGESTIONS, LeftoverKind
 from gpuherd.domain.money.bill import StorageVolume
-from gpuherd.domain.money.meter import UNCLEAR
+from gpuherd.domain.money.span_rules import UNCLEAR
 from gpuherd.domain.money.usage_span import NANO, CostKind
 from gpuherd.simulator.faults import Fault, FaultKind
 from tests.support.fake_billing import FakeBilling

@@ -19,7 +19,7 @@ from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from gpuherd.usecases.cloud.guard_creates import CREATES_BLOCKED
 from gpuherd.usecases.instances.explain_instance import considered
-from gpuherd.usecases.instances.tell_timeline import ADVICE, advice_for, explain_waiting
+from gpuherd.usecases.instances.explain_waiting import ADVICE, advice_for, explain_waiting
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.stores.row_codec import instance_row
+from gpuherd.adapters.stores.instance_rows import instance_row
 from gpuherd.domain.api_key import Caller, Scope
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name

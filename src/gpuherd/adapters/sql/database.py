@@ -27,7 +27,9 @@ from gpuherd.adapters.sql.group_commit import (
     Transactions,
     Writer,
 )
-from gpuherd.adapters.sql.postgres_connection import PostgresGuard, ServerHistory, make_postgres_engine
+from gpuherd.adapters.sql.postgres_connection import make_postgres_engine
+from gpuherd.adapters.sql.postgres_guard import PostgresGuard
+from gpuherd.adapters.sql.server_history import ServerHistory
 from gpuherd.adapters.sql.sql_types import as_unavailable
 from gpuherd.adapters.system_clock import SystemClock
 from gpuherd.ports.clock_port import Clock

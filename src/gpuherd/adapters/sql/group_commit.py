@@ -16,9 +16,9 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from gpuherd.adapters.sql.listen_notify import clear_changes, notify_changes, take_changes
-from gpuherd.adapters.sql.postgres_connection import (
+from gpuherd.adapters.sql.postgres_guard import PostgresGuard
+from gpuherd.adapters.sql.server_history import (
     CommitOutcome,
-    PostgresGuard,
     ServerHistory,
     TransactionId,
     is_lost,

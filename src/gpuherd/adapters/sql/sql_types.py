@@ -20,7 +20,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.types import TypeDecorator
 
-from gpuherd.adapters.sql.postgres_connection import sqlstate_of
+from gpuherd.adapters.sql.server_history import sqlstate_of
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.errors import GpuherdError, StoreUnavailable

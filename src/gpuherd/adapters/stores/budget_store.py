@@ -27,9 +27,9 @@ from gpuherd.adapters.sql.sql_types import Doc, to_micros
 from gpuherd.adapters.stores import ledger_sql
 from gpuherd.adapters.stores.audit_store import append_audit_record, lock_audit_log
 from gpuherd.adapters.stores.event_store import append_account_events
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.ledger_report import last_look
-from gpuherd.adapters.stores.row_codec import instance_of
 from gpuherd.domain.audit import AuditRecord
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Goal, Instance, Status

@@ -17,7 +17,7 @@ from gpuherd.adapters.sql.rental_tables import (
     reclaimed_place,
 )
 from gpuherd.adapters.sql.sql_types import insert_into
-from gpuherd.adapters.stores.row_codec import instance_of
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.domain.cloud.capacity_line import OfferRest, is_in_line
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.instance import Instance

@@ -17,9 +17,10 @@ from gpuherd.adapters.sql.rental_tables import (
     sighting,
 )
 from gpuherd.adapters.stores import job_store
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.instance_writes import take_over_cloud_id, update_instance
 from gpuherd.adapters.stores.observation_store import read_lists_since, sighting_of
-from gpuherd.adapters.stores.row_codec import attempt_of, instance_of
+from gpuherd.adapters.stores.row_codec import attempt_of
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.orphan import OrphanOrder
 from gpuherd.domain.errors import NotFound, StaleWrite, StoreUnavailable

@@ -21,13 +21,9 @@ from gpuherd.adapters.sql.rental_tables import (
 )
 from gpuherd.adapters.stores.access_store import claim_instance, find_claim
 from gpuherd.adapters.stores.audit_store import lock_audit_log
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.instance_writes import add_instance, update_instance
-from gpuherd.adapters.stores.row_codec import (
-    attempt_of,
-    event_of,
-    instance_of,
-    operation_of,
-)
+from gpuherd.adapters.stores.row_codec import attempt_of, event_of, operation_of
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.instance_event import Event

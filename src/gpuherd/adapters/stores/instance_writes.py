@@ -26,13 +26,11 @@ from gpuherd.adapters.sql.sql_types import dumps, insert_into
 from gpuherd.adapters.stores import job_store
 from gpuherd.adapters.stores.audit_store import append_audit_record, lock_audit_log
 from gpuherd.adapters.stores.budget_store import check_budgets
+from gpuherd.adapters.stores.instance_rows import MICROS, instance_of, instance_row
 from gpuherd.adapters.stores.row_codec import (
-    MICROS,
     attempt_row,
     delivery_row,
     event_row,
-    instance_of,
-    instance_row,
     operation_doc,
 )
 from gpuherd.adapters.stores.usage_span_writes import claim_spans, note_unseen

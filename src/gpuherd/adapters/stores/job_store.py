@@ -20,7 +20,8 @@ from gpuherd.adapters.sql.group_commit import note_due_job
 from gpuherd.adapters.sql.rental_tables import instance, is_unsettled
 from gpuherd.adapters.sql.service_tables import delivery, is_live, is_pending, job
 from gpuherd.adapters.sql.sql_types import dumps, insert_into
-from gpuherd.adapters.stores.row_codec import delivery_of, instance_of
+from gpuherd.adapters.stores.instance_rows import instance_of
+from gpuherd.adapters.stores.row_codec import delivery_of
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.job import Job, JobStatus, NewJob, Priority

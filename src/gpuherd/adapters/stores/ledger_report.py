@@ -31,6 +31,7 @@ from gpuherd.adapters.sql.ledger_tables import (
 from gpuherd.adapters.sql.rental_tables import instance, list_record
 from gpuherd.adapters.sql.sql_types import to_micros
 from gpuherd.adapters.stores import ledger_sql
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.ledger_sql import (
     BY_SPAN,
     centres,
@@ -45,7 +46,6 @@ from gpuherd.adapters.stores.ledger_sql import (
     whose,
     whose_costs,
 )
-from gpuherd.adapters.stores.row_codec import instance_of
 from gpuherd.adapters.stores.usage_span_writes import span_of
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal
 from gpuherd.domain.money.meter_reading import subject_of_instance

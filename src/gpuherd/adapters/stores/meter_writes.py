@@ -22,7 +22,8 @@ from gpuherd.adapters.sql.rental_tables import (
     sighting,
 )
 from gpuherd.adapters.sql.sql_types import dumps, insert_into, to_micros
-from gpuherd.adapters.stores.row_codec import attempt_of, instance_of
+from gpuherd.adapters.stores.instance_rows import instance_of
+from gpuherd.adapters.stores.row_codec import attempt_of
 from gpuherd.adapters.stores.usage_span_writes import (
     SEAMS_KEY,
     SpanWriter,
@@ -37,11 +38,11 @@ from gpuherd.domain.money.meter import (
     Metering,
     MeterState,
     cut_all,
-    is_unpriced,
     meters_of,
     read_meters,
 )
 from gpuherd.domain.money.meter_reading import MachineRecord, record_of, subject_of
+from gpuherd.domain.money.span_rules import is_unpriced
 from gpuherd.domain.money.usage_span import CostKind, CostSpan
 
 

@@ -37,9 +37,9 @@ from gpuherd.adapters.sql.sql_types import (
     ports_of,
 )
 from gpuherd.adapters.stores import job_store
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.meter_writes import keep_meters, read_meter_state, read_unmetered
-from gpuherd.adapters.stores.row_codec import instance_of
 from gpuherd.domain.blast_limit import Bound
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase

@@ -28,10 +28,11 @@ from gpuherd.adapters.sql.sql_types import (
 )
 from gpuherd.adapters.stores.audit_store import append_audit_record, lock_audit_log
 from gpuherd.adapters.stores.event_store import append_account_events
+from gpuherd.adapters.stores.instance_rows import instance_of
 from gpuherd.adapters.stores.instance_writes import add_instance, let_go, update_instance
 from gpuherd.adapters.stores.leader_fence import FencedDatabase
 from gpuherd.adapters.stores.observation_store import machine_doc, machine_of, sighting_of
-from gpuherd.adapters.stores.row_codec import attempt_of, instance_of
+from gpuherd.adapters.stores.row_codec import attempt_of
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.orphan import (
     MachineRecords,

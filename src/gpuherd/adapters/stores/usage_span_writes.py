@@ -26,10 +26,10 @@ from gpuherd.adapters.sql.sql_types import (
     from_micros,
     insert_into,
 )
-from gpuherd.adapters.stores.row_codec import attempt_of, instance_of
+from gpuherd.adapters.stores.instance_rows import instance_of
+from gpuherd.adapters.stores.row_codec import attempt_of
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam, by_present_clock
 from gpuherd.domain.instance.instance import Instance, SettledCost
-from gpuherd.domain.money.meter import REPLACED
 from gpuherd.domain.money.meter_reading import subject_of_former, subject_of_instance, unseen_spans
 from gpuherd.domain.money.period import (
     NO_SHARE,
@@ -38,6 +38,7 @@ from gpuherd.domain.money.period import (
     cost_within,
     days_of,
 )
+from gpuherd.domain.money.span_rules import REPLACED
 from gpuherd.domain.money.usage_span import (
     CostKind,
     CostSpan,

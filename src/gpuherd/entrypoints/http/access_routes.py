@@ -36,10 +36,9 @@ from gpuherd.usecases.access.manage_secrets import (
 )
 from gpuherd.usecases.events.manage_webhooks import rotate_key_secret, show_key_secret
 from gpuherd.usecases.money.manage_budgets import is_strict_for
-from gpuherd.usecases.views.service_view import (
+from gpuherd.usecases.views.access_view import (
     describe_audit,
     describe_key,
-    describe_key_secret,
     describe_keys,
     describe_new_key,
     describe_own_key,
@@ -47,6 +46,7 @@ from gpuherd.usecases.views.service_view import (
     describe_secret,
     describe_secrets,
 )
+from gpuherd.usecases.views.webhook_view import describe_key_secret
 
 key_router = APIRouter(prefix="/api/keys", tags=["keys"])
 

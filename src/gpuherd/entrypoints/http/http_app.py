@@ -81,18 +81,14 @@ from gpuherd.entrypoints.http.request_middleware import (
     TracingMiddleware,
     WorkerOnlyMiddleware,
 )
-from gpuherd.entrypoints.http_auth import (
-    AuthenticationMiddleware,
-    AuthorizationMiddleware,
-    RouteTable,
-    with_security,
-)
+from gpuherd.entrypoints.http_auth import AuthenticationMiddleware, AuthorizationMiddleware
 from gpuherd.entrypoints.problem_response import (
     problem,
     problem_of,
     problem_response,
     unexpected,
 )
+from gpuherd.entrypoints.route_scopes import RouteTable, with_security
 from gpuherd.entrypoints.use_case_access import Plane
 
 OpenApiDocument = Callable[[], dict[str, Any]]

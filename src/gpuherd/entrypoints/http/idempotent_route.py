@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import (
     ASGIApp,
@@ -17,11 +18,11 @@ from starlette.types import (
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.http.json_body import read_body
-from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, declared_route
+from gpuherd.entrypoints.http_auth import declared_route
+from gpuherd.entrypoints.route_scopes import NATIVE_CLAIMS
 from gpuherd.ports.access_port import IdempotencyClaim, StoredReply
 from gpuherd.usecases.access.audit_requests import answer_once, claim_request
 from gpuherd.usecases.services import Services
-from gpuherd.usecases.views.service_view import compact
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 REPLAYED_HEADER = "Idempotency-Replayed"
@@ -138,4 +139,4 @@ def _without_secrets(body: bytes) -> str:
     if not body:
         return ""
     value = json.loads(body)
-    return compact({name: None if name in SECRET_FIELDS else it for name, it in value.items()}).decode()
+    return to_json({name: None if name in SECRET_FIELDS else it for name, it in value.items()}).decode()

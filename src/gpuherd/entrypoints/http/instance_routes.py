@@ -84,7 +84,7 @@ from gpuherd.usecases.views.instance_view import (
     describe_operation,
     describe_plan,
 )
-from gpuherd.usecases.views.service_view import describe_event
+from gpuherd.usecases.views.webhook_view import describe_event
 
 instance_router = APIRouter(prefix="/api/instances", tags=["instances"])
 INCLUDE_NOVITA_ONLY = flag("includeNovitaOnly", default=True)

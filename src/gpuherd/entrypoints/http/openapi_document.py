@@ -27,9 +27,9 @@ from gpuherd.contract import (
 )
 from gpuherd.contract.body_models import RequestModel
 from gpuherd.contract.wire_models import Json, Problem, ReplyModel
-from gpuherd.entrypoints.http_auth import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.list_queries import POSITION_SCHEMA
 from gpuherd.entrypoints.problem_response import MEDIA_TYPE, TITLES
+from gpuherd.entrypoints.route_scopes import OPEN, ROUTE_SCOPES
 
 JSON_TYPE = "application/json"
 NO_CONTENT = "204"

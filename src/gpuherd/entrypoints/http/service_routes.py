@@ -64,12 +64,8 @@ from gpuherd.usecases.events.stream_events import (
 from gpuherd.usecases.instances.read_instance import find_instance, find_job
 from gpuherd.usecases.service.read_service_health import ServiceHealth, database_answers, read_service_health
 from gpuherd.usecases.service.run_jobs import retry_job
-from gpuherd.usecases.views.service_view import (
-    describe_job,
-    describe_job_stats,
-    describe_jobs,
-    describe_logged,
-)
+from gpuherd.usecases.views.service_view import describe_job, describe_job_stats, describe_jobs
+from gpuherd.usecases.views.webhook_view import describe_logged
 
 health_router = APIRouter(tags=["health"])
 

@@ -48,7 +48,7 @@ from gpuherd.usecases.events.manage_webhooks import (
     send_test_to_url,
 )
 from gpuherd.usecases.instances.read_instance import find_delivery
-from gpuherd.usecases.views.service_view import (
+from gpuherd.usecases.views.webhook_view import (
     describe_deliveries,
     describe_delivery,
     describe_delivery_fully,

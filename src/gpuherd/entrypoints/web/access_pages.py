@@ -45,7 +45,7 @@ from gpuherd.entrypoints.web.page_rendering import (
 from gpuherd.usecases.access.manage_keys import IssuedKey, add_key, revoke_key
 from gpuherd.usecases.access.manage_secrets import put_secret, read_secrets, remove_secret
 from gpuherd.usecases.events.manage_webhooks import rotate_key_secret
-from gpuherd.usecases.views.service_view import describe_secrets
+from gpuherd.usecases.views.access_view import describe_secrets
 
 DAYS_MAX = 3650
 LOOKS = {"active": GOOD, "expired": GONE, "revoked": BAD}

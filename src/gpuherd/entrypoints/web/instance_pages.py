@@ -50,12 +50,13 @@ from gpuherd.usecases.instances.change_goal import (
 )
 from gpuherd.usecases.instances.change_lease import note_use, remove_lease, set_lease
 from gpuherd.usecases.instances.explain_instance import describe_lineage, find_lineage
+from gpuherd.usecases.instances.explain_waiting import advice_for, explain_waiting
 from gpuherd.usecases.instances.goal_request import GoalRequest
 from gpuherd.usecases.instances.launch_spec_from_body import lease_order_of
 from gpuherd.usecases.instances.read_instance import find_instance
 from gpuherd.usecases.instances.read_log import LogReader
 from gpuherd.usecases.instances.replace_instance import replace_instance
-from gpuherd.usecases.instances.tell_timeline import advice_for, explain_waiting, tell_timeline
+from gpuherd.usecases.instances.tell_timeline import tell_timeline
 
 HOURS_A_DAY, HOURS_A_MONTH = 24, 730
 SETTLED = frozenset({Status.EXITED, Status.DELETED, Status.FAILED})

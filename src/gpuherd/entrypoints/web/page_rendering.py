@@ -27,7 +27,7 @@ from gpuherd.domain.instance import instance_event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.entrypoints import problem_response
 from gpuherd.entrypoints.durations import format_duration, relative_time
-from gpuherd.entrypoints.http_auth import PAGE_SCOPES
+from gpuherd.entrypoints.route_scopes import PAGE_SCOPES
 from gpuherd.entrypoints.use_case_access import current_request, plane_of
 from gpuherd.usecases.access.sign_in import Session
 

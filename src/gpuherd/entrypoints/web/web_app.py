@@ -22,12 +22,8 @@ from starlette.types import (
 )
 
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http_auth import (
-    OPEN,
-    PAGE_SCOPES,
-    UndeclaredRoute,
-    require_scope,
-)
+from gpuherd.entrypoints.http_auth import require_scope
+from gpuherd.entrypoints.route_scopes import OPEN, PAGE_SCOPES, UndeclaredRoute
 from gpuherd.entrypoints.use_case_access import Plane, plane_of
 from gpuherd.entrypoints.web import (
     access_pages,
@@ -35,46 +31,11 @@ from gpuherd.entrypoints.web import (
     instance_pages,
     launch_pages,
     money_pages,
+    overview_pages,
     page_rendering,
     service_pages,
     session_pages,
     webhook_pages,
-)
-from gpuherd.entrypoints.web import (
-    access_pages as keys,
-)
-from gpuherd.entrypoints.web import (
-    access_pages as secrets,
-)
-from gpuherd.entrypoints.web import (
-    catalogue_pages as offers,
-)
-from gpuherd.entrypoints.web import (
-    instance_pages as instances,
-)
-from gpuherd.entrypoints.web import (
-    page_rendering as static_files,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as cloud,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as creates,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as jobs,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as orphans,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as overview,
-)
-from gpuherd.entrypoints.web import (
-    service_pages as settings,
-)
-from gpuherd.entrypoints.web import (
-    webhook_pages as webhooks,
 )
 from gpuherd.entrypoints.web.page_forms import check_token, read_form
 from gpuherd.entrypoints.web.page_rendering import Handler, Routes
@@ -101,25 +62,25 @@ class LazyPages:
 PAGES: Routes = {
     **service_pages.API_ROUTES,
     **access_pages.AUDIT_ROUTES,
-    **cloud.CLOUD_ROUTES,
-    **creates.CREATES_ROUTES,
+    **overview_pages.CLOUD_ROUTES,
+    **overview_pages.CREATES_ROUTES,
     **webhook_pages.ENDPOINT_ROUTES,
     **catalogue_pages.IMAGE_ROUTES,
     **instance_pages.INSTANCE_ROUTES,
-    **instances.LIST_ROUTES,
-    **jobs.JOB_ROUTES,
-    **keys.KEY_ROUTES,
+    **instance_pages.LIST_ROUTES,
+    **service_pages.JOB_ROUTES,
+    **access_pages.KEY_ROUTES,
     **session_pages.ROUTES,
     **money_pages.ROUTES,
-    **offers.OFFER_ROUTES,
-    **orphans.ORPHAN_ROUTES,
-    **overview.OVERVIEW_ROUTES,
+    **catalogue_pages.OFFER_ROUTES,
+    **service_pages.ORPHAN_ROUTES,
+    **overview_pages.OVERVIEW_ROUTES,
     **launch_pages.ROUTES,
-    **secrets.SECRET_ROUTES,
-    **settings.SETTINGS_ROUTES,
-    **static_files.STATIC_ROUTES,
+    **access_pages.SECRET_ROUTES,
+    **service_pages.SETTINGS_ROUTES,
+    **page_rendering.STATIC_ROUTES,
     **catalogue_pages.VOLUME_ROUTES,
-    **webhooks.DELIVERY_ROUTES,
+    **webhook_pages.DELIVERY_ROUTES,
 }
 
 
@@ -170,7 +131,7 @@ def build_pages(plane: Plane, document: Callable[[], dict[str, Any]]) -> ASGIApp
     app.state.plane = plane
     app.state.document = document
     app.state.login_limiter = LoginRateLimiter(plane.clock)
-    app.state.summaries = overview.summary_cache(plane.clock)
+    app.state.summaries = overview_pages.summary_cache(plane.clock)
     return PageHeadersMiddleware(app)
 
 

@@ -29,7 +29,7 @@ from gpuherd.ports.access_port import ApiKeys
 from gpuherd.ports.clock_port import Clock
 from gpuherd.resilience.token_bucket import TokenBucket
 from gpuherd.usecases.services import Services
-from gpuherd.usecases.views.service_view import key_audit_text
+from gpuherd.usecases.views.access_view import key_audit_text
 
 log = structlog.get_logger()
 

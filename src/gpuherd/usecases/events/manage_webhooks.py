@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import structlog
+from pydantic_core import to_json
 
 from gpuherd.contract.webhook_models import TestEventBody, TestEventData
 from gpuherd.domain.api_key import (
@@ -48,7 +49,6 @@ from gpuherd.ports.webhook_port import (
     WebhookTestResult,
 )
 from gpuherd.usecases.services import Services
-from gpuherd.usecases.views.service_view import compact
 
 log = structlog.get_logger()
 
@@ -381,7 +381,7 @@ async def _notify_test(services: Services, endpoint: WebhookEndpoint) -> Webhook
 
 def _test_event(endpoint_id: str | None, now: datetime) -> bytes:
     data = TestEventData(endpoint_id=endpoint_id, message="a test of gpuherd's webhooks; nothing happened")
-    return compact(TestEventBody(type=WEBHOOK_TEST, timestamp=now, data=data))
+    return to_json(TestEventBody(type=WEBHOOK_TEST, timestamp=now, data=data))
 
 
 REPLAY_BATCH = 100

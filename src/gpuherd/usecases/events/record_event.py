@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic_core import to_json
+
 from gpuherd.contract.instance_models import InstanceRecord
 from gpuherd.contract.money_models import (
     BalanceNotice,
@@ -51,7 +53,6 @@ from gpuherd.ports.instance_port import Change, EndedStatus
 from gpuherd.ports.webhook_port import OutboxEntries
 from gpuherd.usecases.service.make_jobs import JobFactory
 from gpuherd.usecases.views.instance_view import describe
-from gpuherd.usecases.views.service_view import compact
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class EventRecorder:
 
 
 def _body(event: Event, data: InstanceEventData) -> bytes:
-    return compact(InstanceEventBody(type=event.type, timestamp=event.at, data=data))
+    return to_json(InstanceEventBody(type=event.type, timestamp=event.at, data=data))
 
 
 def _account_body(event: Event) -> bytes:
@@ -213,18 +214,18 @@ def _account_body(event: Event) -> bytes:
     match event.type:
         case instance_event.COSTS_DRIFT:
             drift = DriftEventData.extending(DriftNotice.model_validate(event.details), **more)
-            return compact(DriftEventBody(data=drift, **about))
+            return to_json(DriftEventBody(data=drift, **about))
         case instance_event.PRICE_CHANGED:
             price = PriceEventData.extending(PriceNotice.model_validate(event.details), **more)
-            return compact(PriceEventBody(data=price, **about))
+            return to_json(PriceEventBody(data=price, **about))
         case instance_event.LOW_BALANCE:
             balance = BalanceEventData.extending(BalanceNotice.model_validate(event.details), **more)
-            return compact(BalanceEventBody(data=balance, **about))
+            return to_json(BalanceEventBody(data=balance, **about))
         case instance_event.BUDGET_WARNING | instance_event.BUDGET_EXHAUSTED | instance_event.BUDGET_RESET:
             budget = BudgetEventData.extending(BudgetNotice.model_validate(event.details), **more)
-            return compact(BudgetEventBody(data=budget, **about))
+            return to_json(BudgetEventBody(data=budget, **about))
     data = AccountEventData.extending(OrphanNotice.model_validate(event.details), instance_id=None, **more)
-    return compact(AccountEventBody(data=data, **about))
+    return to_json(AccountEventBody(data=data, **about))
 
 
 def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[Operation, ...]]:

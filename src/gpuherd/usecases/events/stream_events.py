@@ -21,7 +21,7 @@ from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.event_port import EventFilter, EventLog, LoggedEvent
 from gpuherd.usecases.events.change_hub import ChangeHub, Subscription
 from gpuherd.usecases.services import Services
-from gpuherd.usecases.views.service_view import event_frame
+from gpuherd.usecases.views.webhook_view import event_frame
 
 CATCH_UP_PAGE_SIZE = 200
 HEARTBEAT = b": still here\n\n"

@@ -15,13 +15,8 @@ from gpuherd.domain.instance.instance_state import awaits_health, given_up_at
 from gpuherd.domain.instance.rent_attempt import Attempt
 from gpuherd.domain.job import JobStatus
 from gpuherd.ports.job_port import JobQuery
-from gpuherd.usecases.instances.tell_timeline import (
-    Sentence,
-    WaitExplanation,
-    advice_for,
-    explain_waiting,
-    tell_timeline,
-)
+from gpuherd.usecases.instances.explain_waiting import WaitExplanation, advice_for, explain_waiting
+from gpuherd.usecases.instances.tell_timeline import Sentence, tell_timeline
 from gpuherd.usecases.service.make_jobs import CHECK_HEALTH, reconcile_job_kind
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe_failure, describe_health, describe_place

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
+from pydantic_core import to_json
 
 from gpuherd.contract.instance_models import (
     ListedInstance,
@@ -36,7 +37,6 @@ from gpuherd.ports.instance_port import LiveInstance
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe, describe_ports
-from gpuherd.usecases.views.service_view import compact
 
 Entry = ListedInstance | ListedMachine
 OURS = "ours"
@@ -230,7 +230,7 @@ async def list_comprehensive(
         merge_processing_time_ms=_ms(spent.merge_s),
         cache_hit=is_hit,
     )
-    return reply.head + b',"performance":' + compact(performance) + b"}"
+    return reply.head + b',"performance":' + to_json(performance) + b"}"
 
 
 async def _cached(
@@ -279,7 +279,7 @@ async def _make(
         note=_note(listing),
         synced=sync and listing is not None,
     )
-    head = b'{"instances":[' + b",".join(encoded) + b"]," + compact(summary)[1:-1]
+    head = b'{"instances":[' + b",".join(encoded) + b"]," + to_json(summary)[1:-1]
     timing = Timing(cloud_s, local_s, clock.monotonic() - started_s)
     return _CachedReply(head, timing, is_stale=listing is None, listed_at_s=listed_at_s)
 
@@ -315,7 +315,7 @@ async def _encode(clock: Clock, entries: Iterator[Entry]) -> tuple[list[bytes], 
     encoded: list[bytes] = []
     for entry in entries:
         sources[entry.source] += 1
-        encoded.append(compact(entry))
+        encoded.append(to_json(entry))
         if len(encoded) % ENCODE_BATCH == 0:
             await clock.sleep(0)
     return encoded, dict(sources)

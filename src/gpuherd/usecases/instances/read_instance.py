@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pydantic_core import to_json
+
 from gpuherd.contract.instance_models import Instance as Details
 from gpuherd.contract.instance_models import InstanceRow
 from gpuherd.domain.api_key import SYSTEM_CALLER, Caller
@@ -18,10 +20,9 @@ from gpuherd.ports.clock_port import Clock, id_pattern
 from gpuherd.ports.instance_port import InstanceQuery
 from gpuherd.resilience.ttl_cache import Cache
 from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.instances.tell_timeline import wait_until
+from gpuherd.usecases.instances.explain_waiting import wait_until
 from gpuherd.usecases.services import Services
 from gpuherd.usecases.views.instance_view import describe, describe_cost, describe_wait
-from gpuherd.usecases.views.service_view import compact
 
 _ID = id_pattern(ID_PREFIX)
 DETAILS_TTL_S = 30.0
@@ -205,15 +206,15 @@ async def _encode(services: Services, instance: Instance, *, stale: bool | None 
         waits = describe_wait(instance, wait_until(instance), place)
     stale = services.observer.is_stale() if stale is None else stale
     cost = describe_cost(instance.cost)
-    return compact(Details.extending(describe(instance), stale=stale, cost=cost, waits=waits))
+    return to_json(Details.extending(describe(instance), stale=stale, cost=cost, waits=waits))
 
 
 async def list_instances(services: Services, query: InstanceQuery) -> bytes:
     """Return a page of the list as JSON."""
     page = await services.stores.instances.page(query)
     rows = [
-        compact(InstanceRow.extending(describe(instance), cost=describe_cost(instance.cost)))
+        to_json(InstanceRow.extending(describe(instance), cost=describe_cost(instance.cost)))
         for instance in page.instances
     ]
-    rest = compact({"total": page.total, "nextCursor": page.next_cursor})
+    rest = to_json({"total": page.total, "nextCursor": page.next_cursor})
     return b'{"instances":[' + b",".join(rows) + b"]," + rest[1:]

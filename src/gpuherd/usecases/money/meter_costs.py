@@ -23,13 +23,14 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witnes
 from gpuherd.domain.errors import CloudError, StaleWrite, StoreUnavailable
 from gpuherd.domain.instance.rent_attempt import machine_tag, owner_tag
 from gpuherd.domain.money.bill import StorageVolume
-from gpuherd.domain.money.meter import GPU_PAID, Metering, MeterState
+from gpuherd.domain.money.meter import Metering, MeterState
 from gpuherd.domain.money.meter_reading import (
     NO_RATE,
     ListTimes,
     PriceKey,
     Tariff,
 )
+from gpuherd.domain.money.span_rules import GPU_PAID
 from gpuherd.domain.money.usage_span import CostKind
 from gpuherd.ports.clock_port import Clock
 from gpuherd.ports.observation_port import Observations

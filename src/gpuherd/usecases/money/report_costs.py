@@ -30,8 +30,8 @@ from gpuherd.domain.money.bill import (
     begin_of,
     end_of,
 )
-from gpuherd.domain.money.meter import UNCLEAR
 from gpuherd.domain.money.period import Period, day_start
+from gpuherd.domain.money.span_rules import UNCLEAR
 from gpuherd.domain.money.usage_span import (
     CostKind,
     CostSpan,

@@ -1,24 +1,12 @@
-"""Catalogue, events, jobs, keys, orphans and webhooks as the API shows them."""
+"""Catalogue, jobs and orphans as the API shows them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
-from pydantic_core import to_json
-
-from gpuherd.contract import (
-    access_models,
-    catalogue_models,
-    operation_models,
-    service_models,
-    webhook_models,
-)
-from gpuherd.domain.api_key import ApiKey, Caller, Limits
-from gpuherd.domain.audit import AuditEntry
+from gpuherd.contract import catalogue_models, operation_models, service_models
 from gpuherd.domain.cloud.list_consistency import cloud_status
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region
 from gpuherd.domain.cloud.orphan import Orphan, OrphanVerdict
@@ -30,19 +18,9 @@ from gpuherd.domain.cloud.template import (
     TemplateUnusable,
     check_template,
 )
-from gpuherd.domain.egress_policy import redact_query, redact_urls
-from gpuherd.domain.instance.instance_event import ACCOUNT, Event
 from gpuherd.domain.instance.rent_attempt import plain_name
 from gpuherd.domain.job import Job, JobStatus
-from gpuherd.domain.secret import NamedSecret, Secret
-from gpuherd.domain.webhooks.webhook_delivery import Delivery, DeliveryTry
-from gpuherd.domain.webhooks.webhook_endpoint import EndpointWithSecret, WebhookEndpoint
-from gpuherd.domain.webhooks.webhook_signing import ROTATION_OVERLAP, ShownKeySecret
-from gpuherd.ports.access_port import AuditPage
-from gpuherd.ports.event_port import LoggedEvent
 from gpuherd.ports.job_port import JobPage, JobStats
-from gpuherd.ports.webhook_port import DeliveryPage, WebhookTestResult
-from gpuherd.usecases.access.manage_secrets import Rotated
 
 
 def describe_products(offers: Iterable[Offer], mode: BillingMode) -> catalogue_models.Products:
@@ -172,40 +150,6 @@ def describe_prewarms(tasks: Iterable[Prewarm], quota: PrewarmQuota) -> catalogu
     return catalogue_models.PrewarmList(prewarms=found, total=len(found), quota=allowed)
 
 
-def describe_event(it: Event) -> webhook_models.Event:
-    """Return one fact of an instance's history."""
-    return webhook_models.Event(
-        sequence=it.sequence,
-        type=it.type,
-        at=it.at,
-        actor=it.actor,
-        reason=it.reason,
-        before=it.before or None,
-        after=it.after or None,
-        details=it.details,
-    )
-
-
-def describe_logged(it: LoggedEvent) -> webhook_models.LiveEvent:
-    """Return an event with its place in the log and whose it is."""
-    instance_id = None if it.event.instance_id == ACCOUNT else it.event.instance_id
-    return webhook_models.LiveEvent.extending(
-        describe_event(it.event), id=it.position, instance_id=instance_id, name=it.name
-    )
-
-
-def event_frame(it: LoggedEvent) -> bytes:
-    """Return an event as one message of a stream.
-
-    JSON without blanks is one line whatever is in it: a line break in a name or a reason is escaped.
-    """
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (
-        it.position,
-        it.event.type.encode(),
-        compact(describe_logged(it)),
-    )
-
-
 def describe_job(it: Job) -> operation_models.Job:
     """Return a job in the seeds' words."""
     return operation_models.Job(
@@ -240,110 +184,6 @@ def describe_job_stats(it: JobStats) -> operation_models.JobStats:
         failed=it.by_status[JobStatus.FAILED],
         total=sum(it.by_status.values()),
         by_type=it.by_kind,
-    )
-
-
-def describe_key(it: ApiKey, now: datetime) -> access_models.ApiKey:
-    """Return all that may be shown of a key."""
-    return access_models.ApiKey(
-        id=it.id,
-        label=it.label,
-        scopes=tuple(scope.value for scope in it.scopes),
-        status="active" if it.is_valid(now) else "expired" if it.revoked_at is None else "revoked",
-        limits=_describe_limits(it.limits),
-        created_at=it.created_at,
-        expires_at=it.expires_at,
-        last_used_at=it.last_used_at,
-        revoked_at=it.revoked_at,
-    )
-
-
-def describe_own_key(caller: Caller, *, has_strict_budget: bool) -> access_models.OwnKey:
-    """Return what the holder of a key may know of it."""
-    return access_models.OwnKey(
-        id=caller.key_id,
-        scopes=(caller.scope.value,),
-        limits=_describe_limits(caller.limits),
-        strict_budget=has_strict_budget,
-    )
-
-
-def _describe_limits(it: Limits) -> access_models.Limits:
-    return access_models.Limits(
-        requests_per_minute=it.requests_per_minute,
-        max_gpus=it.max_gpus,
-        max_hourly_usd=it.max_hourly_usd,
-        max_lease_seconds=it.max_lease_s,
-    )
-
-
-def describe_new_key(
-    it: ApiKey, secret: Secret, webhook_secret: Secret | None, now: datetime
-) -> access_models.ApiKeyWithSecret:
-    """Return a key with what lets somebody in, and what signs its webhooks, once."""
-    return access_models.ApiKeyWithSecret.extending(
-        describe_key(it, now),
-        key=secret.reveal(),
-        webhook_secret=None if webhook_secret is None else webhook_secret.reveal(),
-    )
-
-
-def describe_keys(keys: Iterable[ApiKey], now: datetime) -> access_models.ApiKeys:
-    """Return all keys."""
-    found = tuple(describe_key(it, now) for it in keys)
-    return access_models.ApiKeys(keys=found, total=len(found))
-
-
-def describe_secret(it: NamedSecret) -> access_models.SecretName:
-    """Return all that may be shown of a secret."""
-    return access_models.SecretName(
-        name=it.name, shared=it.shared, created_at=it.created_at, changed_at=it.changed_at
-    )
-
-
-def describe_secrets(secrets: Iterable[NamedSecret]) -> access_models.Secrets:
-    """Return the secrets that one key may use."""
-    found = tuple(map(describe_secret, secrets))
-    return access_models.Secrets(secrets=found, total=len(found))
-
-
-def describe_rotated(it: Rotated) -> access_models.SecretsRotated:
-    """Return what a rotation has done."""
-    return access_models.SecretsRotated(
-        resealed=it.resealed, unreadable=it.unreadable, instances_left=it.instances_left
-    )
-
-
-def key_audit_text(it: ApiKey) -> str:
-    """Return what the audit log says of a new key."""
-    said = describe_key(it, it.created_at).model_dump(mode="json")
-    return json.dumps({name: said[name] for name in ("label", "scopes", "limits", "expiresAt")})
-
-
-def describe_entry(it: AuditEntry) -> access_models.AuditEntry:
-    """Return one entry of the audit log, with everything that its hash was made of."""
-    audit_record = it.audit_record
-    return access_models.AuditEntry(
-        n=it.n,
-        at=audit_record.at,
-        actor=audit_record.actor,
-        action=audit_record.action,
-        target=audit_record.target,
-        before=audit_record.before,
-        after=audit_record.after,
-        request_id=audit_record.request_id,
-        hash=it.hash,
-    )
-
-
-def describe_audit(page: AuditPage) -> access_models.AuditPage:
-    """Return one page of the audit log."""
-    anchor = page.anchor
-    return access_models.AuditPage(
-        entries=tuple(map(describe_entry, page.entries)),
-        total=page.total,
-        next_cursor=None if page.next_cursor is None else str(page.next_cursor),
-        anchor=None if anchor is None else access_models.AuditAnchor(n=anchor.n, hash=anchor.hash),
     )
 
 
@@ -413,101 +253,3 @@ def describe_notice(it: Orphan) -> service_models.OrphanNotice:
 def hourly_usd(orphans: Sequence[Orphan]) -> Decimal:
     """Return what these cost an hour now, as far as their prices are known."""
     return sum((it.hourly_usd for it in orphans if it.hourly_usd is not None), Decimal(0))
-
-
-def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> webhook_models.WebhookEndpoint:
-    """Return an endpoint."""
-    return webhook_models.WebhookEndpoint(
-        id=it.id,
-        url=it.shown_url,
-        kind=it.kind.value,
-        label=it.label or None,
-        events=tuple(it.events) or None,
-        enabled=it.is_enabled,
-        disabled_at=it.disabled_at,
-        disabled_reason=it.disabled_reason or None,
-        secret_generation=it.generation,
-        secret_known=secret_known,
-        rotated_at=it.rotated_at,
-        previous_secret_signs_until=it.rotated_at + ROTATION_OVERLAP if it.rotated_at else None,
-        created_at=it.created_at,
-    )
-
-
-def describe_key_secret(it: ShownKeySecret) -> webhook_models.KeyWebhookSecret:
-    """Return what signs for a key, with the secret for whoever may see it."""
-    rotated_at = None if it.record is None else it.record.rotated_at
-    return webhook_models.KeyWebhookSecret(
-        key_id=it.key_id,
-        signed_with=it.signed_with.value,
-        secret=None if it.secret is None else it.secret.reveal(),
-        rotated_at=rotated_at,
-        previous_secret_signs_until=rotated_at + ROTATION_OVERLAP if rotated_at else None,
-    )
-
-
-def describe_endpoint_with_secret(it: EndpointWithSecret) -> webhook_models.WebhookEndpointWithSecret:
-    """Return an endpoint with its new secret, once."""
-    return webhook_models.WebhookEndpointWithSecret.extending(
-        describe_endpoint(it.endpoint), secret=it.secret.reveal() or None
-    )
-
-
-def describe_delivery(it: Delivery) -> webhook_models.DeliverySummary:
-    """Return where a delivery stands."""
-    return webhook_models.DeliverySummary(
-        id=it.id,
-        type=it.type,
-        instance_id=None if it.instance_id == ACCOUNT else it.instance_id,
-        endpoint_id=it.endpoint_id,
-        sequence=it.sequence,
-        url=redact_query(it.url),
-        state=it.state.value,
-        tries=it.tries,
-        replays=it.replays,
-        last_status=it.last_status,
-        last_error=it.last_error or None,
-        created_at=it.created_at,
-        last_tried_at=it.tried_at,
-        next_try_at=it.next_at,
-        delivered_at=it.delivered_at,
-    )
-
-
-def describe_deliveries(page: DeliveryPage) -> webhook_models.DeliveryPage:
-    """Return one page of deliveries."""
-    found = tuple(map(describe_delivery, page.deliveries))
-    return webhook_models.DeliveryPage(deliveries=found, total=page.total, next_cursor=page.next_cursor)
-
-
-def describe_delivery_fully(it: Delivery) -> webhook_models.Delivery:
-    """Return a delivery with its tries and what it says."""
-    log = tuple(map(_describe_try, it.log))
-    return webhook_models.Delivery.extending(
-        describe_delivery(it), log=log, payload=redact_urls(json.loads(it.body))
-    )
-
-
-def _describe_try(it: DeliveryTry) -> webhook_models.DeliveryTry:
-    return webhook_models.DeliveryTry(
-        at=it.at, status=it.status, outcome=it.outcome, duration_ms=it.duration_ms
-    )
-
-
-def describe_test_result(it: WebhookTestResult) -> webhook_models.WebhookTest:
-    """Return how a test went."""
-    result = it.result
-    return webhook_models.WebhookTest(
-        id=it.event_id,
-        url=redact_query(it.url),
-        accepted=result.accepted,
-        status=result.status,
-        outcome=result.category,
-        error=None if result.accepted else result.detail,
-        duration_ms=round(result.elapsed_s * 1000),
-    )
-
-
-def compact(value: Any) -> bytes:
-    """Return a value, a model or plain data, as JSON without any blank, in UTF-8."""
-    return to_json(value)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql import group_commit
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import CHANNEL, record_change
-from gpuherd.adapters.sql.postgres_connection import CommitOutcome, interpret_status
+from gpuherd.adapters.sql.server_history import CommitOutcome, interpret_status
 from gpuherd.domain.errors import Conflict, StoreOutcomeUnknown, StoreUnavailable
 from gpuherd.entrypoints.problem_response import problem_of
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing

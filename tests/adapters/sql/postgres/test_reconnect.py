@@ -6,7 +6,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.postgres_connection import (
+from gpuherd.adapters.sql.postgres_guard import (
     FIRST_PAUSE_S,
     PAUSE_MAX_S,
     Backoff,

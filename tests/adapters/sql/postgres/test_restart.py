@@ -15,11 +15,11 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.listen_notify import ChangeListener, record_change
-from gpuherd.adapters.sql.postgres_connection import (
-    Backoff,
+from gpuherd.adapters.sql.postgres_connection import connect_async
+from gpuherd.adapters.sql.postgres_guard import Backoff
+from gpuherd.adapters.sql.server_history import (
     CommitOutcome,
     TransactionId,
-    connect_async,
     query_outcome,
     transaction_id_of,
 )

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.postgres_connection import IN_RECOVERY, ServerHistory
+from gpuherd.adapters.sql.server_history import IN_RECOVERY, ServerHistory
 from gpuherd.ports.instance_port import Change
 from tests.support.builders import an_event, an_instance
 from tests.support.fake_clock import FakeClock

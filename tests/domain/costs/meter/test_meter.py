@@ -22,16 +22,15 @@ from gpuherd.domain.cloud.observation import (
     diff_listing,
 )
 from gpuherd.domain.cloud.offer import DiskTariff
-from gpuherd.domain.money.meter import (
+from gpuherd.domain.money.meter import cut_at_seam, meters_of
+from gpuherd.domain.money.meter_reading import NO_METER, AgreedTerms, ListTimes, MeterReading, Tariff
+from gpuherd.domain.money.span_rules import (
     GPU_PAID,
     ORDERED,
     REPLACED,
     UNCLEAR,
-    cut_at_seam,
-    meters_of,
     read_meter,
 )
-from gpuherd.domain.money.meter_reading import NO_METER, AgreedTerms, ListTimes, MeterReading, Tariff
 from gpuherd.domain.money.usage_span import (
     CostKind,
     CostSpan,

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.adapters.prometheus_metrics import PrometheusMeter
+from gpuherd.adapters.prometheus_meter import PrometheusMeter
 from gpuherd.entrypoints.http import request_middleware
 from gpuherd.entrypoints.http.request_middleware import LAUNCH_ROUTE
 from tests.entrypoints.http.conftest import GOOD

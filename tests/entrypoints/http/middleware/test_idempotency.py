@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuherd.entrypoints.http import cloud_routes
-from gpuherd.entrypoints.http_auth import NATIVE_CLAIMS, ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import NATIVE_CLAIMS, ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.simulator.faults import ApiEndpoint
 from gpuherd.usecases.service.prune_records import clear_expired

@@ -8,7 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from gpuherd.adapters.prometheus_metrics import MONEY
+from gpuherd.adapters.prometheus_page import MONEY
 from gpuherd.domain.money.usage_span import CostKind
 from gpuherd.entrypoints.use_case_access import Plane
 from tests.support.herd import Herd

@@ -12,8 +12,9 @@ import pytest
 from gpuherd.domain.instance.rent_attempt import Tag, cloud_name
 from gpuherd.ops import live_assumptions
 from gpuherd.ops.doctor_results import Agreement, CannotLook, LiveFinding
-from gpuherd.ops.live_machine_checks import INSTANCE_NAME, MachineStory, RentalState, RentPlan, judge_story
+from gpuherd.ops.live_machine_checks import MachineStory, judge_story
 from gpuherd.ops.live_rental_checks import PaidChecks, look_at_bill
+from gpuherd.ops.live_rentals import INSTANCE_NAME, RentalState, RentPlan
 from gpuherd.simulator.simulated_machine import SimulatedMachine
 from gpuherd.simulator.simulated_request import ExposedPort
 from tests.ops.doctor.live.support import LiveWorld

@@ -12,7 +12,7 @@ from gpuherd.client.async_client import AsyncGpuherd
 from gpuherd.client.client_transport import Reply, Request
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.ops.doctor_results import CannotLook
-from gpuherd.ops.live_machine_checks import (
+from gpuherd.ops.live_rentals import (
     LABEL,
     RentPlan,
     ServerRentals,

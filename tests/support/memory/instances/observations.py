@@ -12,7 +12,8 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 from gpuherd.domain.instance.rent_attempt import machine_tag, owner_tag
-from gpuherd.domain.money.meter import Metering, MeterState, is_unpriced
+from gpuherd.domain.money.meter import Metering, MeterState
+from gpuherd.domain.money.span_rules import is_unpriced
 from gpuherd.domain.money.usage_span import CostKind
 from tests.support.memory.costs import keep_meters
 from tests.support.memory.jobs import job_rows

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gpuherd.domain.audit import AuditEntry, AuditRecord, first_broken_entry
-from gpuherd.entrypoints.http_auth import ROUTE_SCOPES
+from gpuherd.entrypoints.route_scopes import ROUTE_SCOPES
 from gpuherd.entrypoints.use_case_access import Plane
 from gpuherd.usecases.access.audit_requests import REPEATS_BURST
 from gpuherd.usecases.events.manage_webhooks import create_endpoint
