@@ -41,7 +41,7 @@ from gpuherd.domain.trace_spans import (
 from gpuherd.ports.clock_port import Clock, Random
 from gpuherd.ports.telemetry_port import DROPPED, SENT
 
-# A turn that makes more calls than this is told without the rest of them.
+# A span keeps at most this many parts. The tracer drops the others.
 PARTS_MAX = 100
 
 
@@ -49,7 +49,7 @@ STEPS = "gpuherd.steps"
 _64_BITS = (1 << 64) - 1
 
 
-# Of version 00, which later ones have to begin with: trace, span, flags.
+# The fields of version 00: trace, span, flags. Later versions begin with the same fields.
 _TRACEPARENT = re.compile(
     r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
 )
@@ -278,7 +278,7 @@ class OtelTracer:
 
 
 class _Open:
-    """A span that goes on, with its parts: they are told with it, or not at all."""
+    """An open span with its parts. The tracer exports the span with all parts, or nothing of it."""
 
     __slots__ = (
         *("_name", "_attributes", "_begun", "_is_bound", "_kind", "_parts", "_place", "_queued_since"),
@@ -299,7 +299,7 @@ class _Open:
         self._tracer = tracer
         self._name = name
         self._place = place
-        # Only a turn learns later whom it is about.
+        # A turn begins before its instance is known.
         self._is_bound = is_bound
         self._kind = kind
         self.caller = caller
@@ -325,7 +325,7 @@ class _Open:
             self._parts.append(part)
 
     def bind(self, instance: Instance) -> None:
-        """Say whom it is about; who was named first, it is about."""
+        """Set the instance that the span is about. Only the first call counts."""
         if not self._is_bound:
             self._is_bound = True
             self._place = self._tracer._place(trace_of(instance))

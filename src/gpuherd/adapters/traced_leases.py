@@ -21,21 +21,21 @@ from gpuherd.ports.telemetry_port import Tracer
 BOOT_PHASES = (Phase.PULLING, Phase.STARTING)
 
 
-# So many boots at once are followed; of the others only the whole is told.
+# At most this many boots are followed at once. Each other boot gets one span for the whole.
 BOOTS_MAX = 10_000
 
 
 class TracedLeases:
-    """Any `InstanceLeases`, with the waits, boots and ends that they save told as spans.
+    """Wraps any `InstanceLeases`, and records the waits, boots and ends that are saved as spans.
 
-    Only what was saved is told, so a pass that has lost its lease tells nothing.
+    Only saved changes are recorded, so a pass that has lost its lease records nothing.
     """
 
     def __init__(self, instance_leases: InstanceLeases, tracer: Tracer, clock: Clock) -> None:
         self._instance_leases = instance_leases
         self._tracer = tracer
         self._clock = clock
-        # How far those are that boot, and since when.
+        # The phase of each boot, and since when it lasts.
         self._boots: dict[str, tuple[Phase, datetime]] = {}
 
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
@@ -49,7 +49,7 @@ class TracedLeases:
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await self._instance_leases.save(leased, change)
-        # It is written: nothing that is wrong with a span may make it look as if it were not.
+        # The change is saved. A broken span must not make the save look failed.
         # guard: what is saved is saved whatever is wrong with its spans
         with contextlib.suppress(Exception):
             self._tell(leased.instance, change, saved)
@@ -72,7 +72,7 @@ class TracedLeases:
         await self._instance_leases.release(leased)
 
     def _follow_boot(self, leased: LeasedInstance, it: Instance) -> None:
-        """Take note of how far a boot is; a part of it that is over is told."""
+        """Note the phase of a boot, and record the phase before it as a span."""
         seen = next((o for o in leased.observations if o.machine.cloud_id == it.cloud_id), None)
         if it.status is not Status.STARTING or seen is None or seen.machine.phase not in BOOT_PHASES:
             return
@@ -90,13 +90,13 @@ class TracedLeases:
 
 
 def trace_operations(tracer: Tracer, change: Change) -> None:
-    """Tell of the operations that a saved change has ended."""
+    """Record the operations that a saved change has ended."""
     for it in (change, *change.also):
         for span in spans_of_operations(it.instance, it.operations):
             tracer.record(span)
 
 
 def _boot(it: Instance, phase: Phase | None, begun: datetime, ended: datetime) -> EndedSpan:
-    # Of a boot that an earlier process has watched, only the end is known.
+    # Without a phase, this process has seen only the end of the boot.
     name = "boot" if phase is None else f"boot: {phase.value}"
     return EndedSpan(name, begun, ended, trace_of(it), is_single=True, attributes={INSTANCE_ID: it.id})

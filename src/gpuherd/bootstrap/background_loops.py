@@ -1,4 +1,4 @@
-"""Loops: small tasks that do one thing again and again until they are told to stop."""
+"""Loops: small tasks that repeat one action until they are stopped."""
 
 from __future__ import annotations
 

@@ -60,13 +60,13 @@ class CloudLink:
     # Sets the meter that counts each call from now on.
     set_meter: Callable[[Meter], None]
     close: Callable[[], Awaitable[None]]
-    # Sets the tracer that is told of each call from now on.
+    # Sets the tracer that records each call from now on.
     set_tracer: Callable[[Tracer], None] = lambda _: None
-    # The machines of a simulated cloud are on this very host, so probes must be let through to it.
+    # The machines of a simulated cloud run on this host, so probes may reach its loopback addresses.
     machines_on_loopback: bool = False
 
     def probe_targets(self, configured: EgressPolicy) -> EgressPolicy:
-        """Return where health checks may go."""
+        """Return the addresses that health checks may reach."""
         if not self.machines_on_loopback:
             return configured
         return EgressPolicy((*configured.allow, *EgressPolicy.parse("127.0.0.0/8").allow))

@@ -180,14 +180,14 @@ class HttpServer(uvicorn.Server):
         self._feed, self._logs = plane.services.event_feed, plane.services.log_streams
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn waits for replies, and these end only when they are told to.
+        # uvicorn waits for open replies. The streams of events and logs end only when they are closed.
         self._feed.close()
         self._logs.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn would raise the signal again after its own end, before the service could end its work.
+        # uvicorn would raise the signal again when it ends, before the service has finished its work.
         yield
 
     def handle_signals(self) -> None:

@@ -167,7 +167,7 @@ async def open_stores(
 
 
 def on_saved(meter: Meter, tracer: Tracer) -> Callable[[Change], None]:
-    """Return who is told of each change that was saved without a lease."""
+    """Return the function to call after each change that was saved without a lease."""
     metered = partial(meter_status, meter)
     if not tracer.is_on:
         return metered

@@ -38,33 +38,33 @@ from gpuherd.usecases.service.leader_election import (
 
 
 async def _no_replicas() -> None:
-    """Of one who is alone."""
+    """Do nothing: this process has no other replicas."""
 
 
 def _no_term() -> None:
-    """Of one who is always the leader."""
+    """Do nothing: this process is always the leader."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """One process's place among the replicas; of one who is alone by default."""
+    """The place of one process among the replicas. By default the process is the only one."""
 
-    # The leader watches the cloud, and does whatever else only one replica may do.
+    # The leader watches the cloud, and does all other work that only one replica may do.
     leadership: Leadership
     # A database that refuses writes without the leader's fencing token.
     fenced: Database | FencedDatabase
-    # Counts those who take turns.
+    # Counts the replicas that share the call rate of the cloud.
     workers: Callable[[], int] = lambda: 1
     live_replicas: Callable[[], Sequence[Replica]] = tuple
-    # To be renewed for as long as work is taken.
+    # These loops run while the process takes work.
     loops: tuple[Loop, ...] = ()
-    # To be renewed until the last job has ended.
+    # These loops run until the last job has ended.
     renewal_loops: tuple[Loop, ...] = ()
     join: Callable[[], Awaitable[None]] = _no_replicas
     # Gives leadership up.
     resign: Callable[[], Awaitable[None]] = _no_replicas
     deregister: Callable[[], Awaitable[None]] = _no_replicas
-    # Ends the term at once, because the database has lost something.
+    # Ends the term at once, because the database has lost data.
     forget: Callable[[], None] = _no_term
 
     def leader_only(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:

@@ -53,11 +53,11 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def running_simulator(settings: Settings, clock: Clock, speed: float) -> AsyncIterator[str]:
-    """Run a simulated Novita beside the service, and give its address.
+    """Run a simulated Novita beside the service, and yield its address.
 
     Its machines outlive a restart, as real ones would.
     """
-    # Nobody who has a real cloud shall wait for this to load.
+    # A service with a real cloud does not load the simulator.
     from gpuherd.simulator.simulator_app import start_simulator  # noqa: PLC0415
     from gpuherd.simulator.world import World  # noqa: PLC0415
 

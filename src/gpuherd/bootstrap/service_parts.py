@@ -71,11 +71,11 @@ class Outside:
     limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
     waiting_writes: Callable[[], int] = lambda: 0
     leadership: Leadership = field(default_factory=AlwaysLeader)
-    # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
+    # Replicas share the errors of the cloud here. None for a process without replicas.
     replica_flags: Flags | None = None
     live_replicas: Callable[[], Sequence[Replica]] = tuple
     settings_shown: Callable[[], Sequence[ShownSetting]] = tuple
-    # The same cloud in lanes of their own, where its calls wait for their turn: for what only watches, and
-    # for what people ask. None where nobody waits.
+    # The same cloud in two more lanes, in which calls wait for their turn: one to watch the cloud, one for
+    # requests of users. None if no call waits.
     watch_cloud: Cloud | None = None
     browse_cloud: Cloud | None = None

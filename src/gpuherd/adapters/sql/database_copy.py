@@ -94,16 +94,16 @@ def lock_target(target: sa.Connection) -> None:
 
 
 def copy_rows(source: sa.Connection, target: sa.Connection, now: datetime, progress: Progress) -> CopiedRows:
-    """Copy, then read both sides through and compare them; whoever calls commits."""
-    # Nothing but a note of the migrations can be in it, and the source has its own.
+    """Copy all rows, then read both sides again and compare them. The caller commits."""
+    # The target can hold only the row that its migrations wrote. The source has its own row.
     target.execute(sa.delete(installation))
     for table in copied_tables():
         _copy_table(source, target, table, progress)
-    # The source is read anew: should somebody have written to it meanwhile, that must not be lost.
+    # A new transaction shows rows that were written to the source meanwhile. The comparison then fails.
     source.rollback()
     sums = {table.name: _compared(source, target, table, progress) for table in copied_tables()}
     jobs_queued = target.execute(sa.select(sa.func.count()).select_from(job).where(is_live)).scalar_one()
-    # The process that ran them has ended. The sweep delivers all that is due.
+    # The process that ran these jobs has ended. The sweep delivers every job that is due.
     running = sa.update(job).where(job.c.state == JobStatus.PROCESSING.value)
     target.execute(running.values(state=JobStatus.PENDING.value, due_at=now))
     for table in copied_tables():

@@ -329,8 +329,8 @@ class Writer:
                 is_last = True
                 break
             batch.append(item)
-        # Whoever waits for the lock of the audit log must hold nothing that others wait for; within one
-        # transaction that is so only if all that need it come first.
+        # A writer that waits for the lock of the audit log must hold no lock that another writer waits for.
+        # So the writes that need the lock of the audit log come first in the transaction.
         batch.sort(key=lambda item: not item.audited)
         return batch, is_last
 
@@ -340,8 +340,8 @@ class Writer:
             durable = any(item.durable for item in batch)
             outcomes, due = run_batch(self._transactions, [item.work for item in batch], durable=durable)
         except StoreUnavailable as error:
-            # It could not be begun, and one by one each would wait as long for the same answer; or nobody
-            # knows whether it was done, and it must not be done again.
+            # If the transaction did not begin, each write alone would wait as long and fail too. If the
+            # commit got no answer, the writes may be stored, and must not run again.
             outcomes = [(None, type(error)(error.message)) for _ in batch]
         except Exception as error:
             if len(batch) > 1:
@@ -357,7 +357,7 @@ class Writer:
         self._report(list(zip(batch, outcomes, strict=True)), due)
 
     def _report(self, ended: list[tuple[_Item, WorkResult]], due: Sequence[DueJob]) -> None:
-        """Tell everybody how it went, each loop with one call: to wake it costs more than to answer."""
+        """Report the outcomes, with one call per loop: to wake a loop costs more than to answer."""
         loops: dict[asyncio.AbstractEventLoop, list[tuple[_Item, WorkResult]]] = {}
         for item, outcome in ended:
             if item.loop is None:
@@ -365,7 +365,7 @@ class Writer:
             else:
                 loops.setdefault(item.loop, []).append((item, outcome))
         for loop, theirs in loops.items():
-            # A loop that is closed has nobody left who waits.
+            # Nobody waits on a closed loop.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._report_in_loop, theirs, due)
 

@@ -115,7 +115,7 @@ class ServerHistory:
                 _skip_event_numbers(driver)
 
     def _lost(self, reason: str) -> None:
-        """Tell of a loss. With the lock held: whoever asks next must find it told."""
+        """Report a loss. The caller holds the lock, so that the next reader finds the loss reported."""
         self._generation += 1
         self._committed = 0
         self.on_lost(reason)

@@ -40,11 +40,11 @@ class CheckedCopy:
 
 @contextmanager
 def checked_copy(source: Path, target: Path) -> Iterator[CheckedCopy]:
-    """Hold a checked copy of `source` beside `target`; whoever wants to keep it moves it away.
+    """Make a checked copy of `source` beside `target`. The caller moves the copy away to keep it.
 
-    `DatabaseUnusable` if there is something wrong with it, `OSError` if it cannot be written.
+    Raise `DatabaseUnusable` if the database is damaged, and `OSError` if the copy cannot be written.
     """
-    # Made so that nobody else may read it, not even while it is being written.
+    # mkstemp lets only our own user read the file, even while it is written.
     handle, name = tempfile.mkstemp(prefix=f"{target.name}.partial-", dir=target.parent)
     os.close(handle)
     draft = Path(name)
@@ -73,16 +73,16 @@ def publish(copy: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def replace_database(copy: Path, database: Path, aside: Path) -> Path | None:
-    """Let a finished copy become the database, and return where the one before it is now.
+    """Replace the database with a finished copy. Return the new path of the old database, if there was one.
 
-    Only for whoever holds the lock of the directory. At each moment there is a whole database in place.
+    The caller holds the lock of the directory. A whole database is in place at each moment.
     """
     if not database.exists():
-        # A log without its database would be taken for the log of the new one.
+        # SQLite would take a leftover log for the log of the new database.
         _remove(wal_files(database))
         publish(copy, database, overwrite=False)
         return None
-    # Byte for byte, and before SQLite can mend anything: a damaged one may be all that is left of something.
+    # Copy every byte before SQLite repairs anything: a damaged file may hold the only copy of some data.
     for part, name in zip((database, *wal_files(database)), (aside, *wal_files(aside)), strict=True):
         if part.exists():
             _duplicate(part, name)
@@ -94,7 +94,7 @@ def replace_database(copy: Path, database: Path, aside: Path) -> Path | None:
 
 
 def skip_event_numbers(copy: Path) -> None:
-    """Let no event have the number of one from after the copy: who has heard of that one would miss it."""
+    """Skip event numbers, so that no new event gets the number of an event that the copy lacks."""
     with closing(_opened(copy)) as connection:
         further = (EVENT_NUMBERS_SKIPPED,)
         moved = connection.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'event'", further)

@@ -263,11 +263,11 @@ def _columns(claim: IdempotencyClaim) -> dict[str, str]:
 
 
 def same_key(claim: IdempotencyClaim) -> sa.ColumnElement[bool]:
-    """Select a claim, whatever was asked with it."""
+    """Select a claim by its scope and key, for any request."""
     return sa.and_(table.c.scope == claim.scope, table.c.key == claim.key)
 
 
-# No request is answered for so long: whoever had it has died.
+# No request takes this long. An older claim belongs to a process that has died.
 CLAIM_TIMEOUT = timedelta(minutes=2)
 
 

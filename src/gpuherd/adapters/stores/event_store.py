@@ -54,13 +54,13 @@ class InFlightWriters:
 
 @dataclass
 class GapTracker:
-    """What is known of the numbers: all up to `watermark` are there, or never will be."""
+    """Knows the event numbers. Each number up to `watermark` is in the log, or never will be."""
 
     watermark: int = 0
     _awaited: InFlightWriters | None = field(default=None, init=False)
 
     def advance(self, numbers: list[int]) -> bool:
-        """Go on as far as no number is missing behind `watermark`; tell whether that was to the end."""
+        """Move `watermark` up to the first missing number. Return True if no number is missing."""
         for number in numbers:
             if number > self.watermark + 1:
                 return False
@@ -68,7 +68,7 @@ class GapTracker:
         return True
 
     def observe_writers(self, now: InFlightWriters) -> bool:
-        """Learn who is writing now; tell whether that has brought us further."""
+        """Note which transactions write now. Return True if `watermark` has moved."""
         before = self.watermark
         if self._awaited is not None and not self._awaited.transactions & now.transactions:
             self.watermark = max(self.watermark, self._awaited.newest)
@@ -81,7 +81,7 @@ class GapTracker:
 
 
 class EventWatermark:
-    """Looks how far one may read. One for each process will do."""
+    """Finds the number up to which readers may read. One object per process is enough."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database = database
@@ -97,9 +97,9 @@ class EventWatermark:
         self._known = False
 
     async def look(self) -> tuple[int, bool]:
-        """Return up to which number nothing can appear any more, and whether there are some behind that.
+        """Return the number up to which the log is complete, and True if later events are held up.
 
-        The first look waits until it is known: otherwise all of history would seem to be news.
+        The first look waits until the number is known. Otherwise all of history would look like news.
         """
         async with self._looking:
             while True:
@@ -110,9 +110,9 @@ class EventWatermark:
                 await self._clock.sleep(RECHECK_S)
 
     async def _advance(self) -> bool:
-        """Go as far as possible; tell whether something is held up."""
+        """Move the watermark as far as possible. Return True if later events are held up."""
         while True:
-            # Whatever is read of a log that then loses its end is of no use for the next.
+            # If the log loses its end meanwhile, `forget` replaces the gaps. Then these numbers do not count.
             gaps = self._gaps
             numbers = await self._database.read(partial(_numbers, after=gaps.watermark))
             complete = gaps.advance(numbers)
@@ -209,10 +209,10 @@ class SqlEventLog:
         return await self._database.read(lambda c: int(c.execute(_NEWEST).scalar_one()))
 
     async def _end(self) -> tuple[int, bool]:
-        """Return up to where all is told that will ever be, and whether there is more that cannot be yet."""
+        """Return the number up to which the log is complete, and True if later events are held up."""
         if self._watermark is not None:
             return await self._watermark.look()
-        # One writer: whatever can be seen, nothing before it is still on its way.
+        # SQLite has one writer, so no event with a lower number can still appear.
         return await self.highest(), False
 
     async def _read(self, query: sa.Select[Any]) -> tuple[LoggedEvent, ...]:

@@ -47,13 +47,13 @@ from gpuherd.ports.instance_port import Change
 def check_limits(connection: sa.Connection, change: Change) -> None:
     """Raise `QuotaExceeded` if this change would take its owner over the limit.
 
-    Two of them at once cannot both be the last that fits: SQLite has one writer, and on PostgreSQL whoever
-    has limits appends an audit record, which holds the lock of the audit log until the commit.
+    Two changes at once cannot both take the last free place. SQLite has one writer. On PostgreSQL a change
+    with limits appends an audit record, which holds the lock of the audit log until the commit.
     """
     if change.limits is None or not change.limits.on_rentals:
         return
     it = change.instance
-    # In this form all is in the partial indexes: their conditions word for word, and no column but their own.
+    # The partial indexes answer these queries: their conditions, word for word, and only their columns.
     held = sa.select(_GPUS, _USD).where(instance.c.owner == it.owner, sa.text("gpus > 0"))
     stopped = sa.select(_USD).where(instance.c.owner == it.owner, sa.text("gpus = 0 AND micro_usd > 0"))
     own = sa.select(_GPUS, _USD).where(instance.c.id == it.id)
@@ -142,7 +142,7 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
 
 
 def _add_heir(connection: sa.Connection, change: Change, now: datetime) -> None:
-    """Remember an heir, unless its link has one: then whoever made it was first."""
+    """Insert an heir. Raise `StaleWrite` if its link already has an heir: the first writer wins."""
     chain = change.instance.chain
     assert chain is not None, "an heir is in a lineage"
     taken = sa.select(instance.c.id).where(instance.c.lineage == chain.lineage, instance.c.link == chain.link)
@@ -153,9 +153,9 @@ def _add_heir(connection: sa.Connection, change: Change, now: datetime) -> None:
 
 
 def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:
-    """Free the id of a machine for the instance that has it now; return the one whose machine had it before.
+    """Free a machine id that the cloud has used again. Return the id of the instance that had it before.
 
-    The cloud has used the id again. Who has a machine that may exist keeps it: `MachineHeld`.
+    Raise `MachineHeld` if the machine of that instance may still exist.
     """
     others = sa.select(instance).where(instance.c.cloud_id == it.cloud_id, instance.c.id != it.id)
     row = connection.execute(others).first()
@@ -170,7 +170,7 @@ def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:
 
 
 def let_go(connection: sa.Connection, holder: Instance) -> None:
-    """Take the id of its machine from an instance, which keeps it only in its story."""
+    """Take the machine id from an instance. The instance keeps it only as a former id."""
     story = replace(holder, cloud_id=None, former_cloud_id=holder.cloud_id)
     values = {**instance_row(story), "version": holder.version + 1}
     version = {"its_id": holder.id, "its_version": holder.version}

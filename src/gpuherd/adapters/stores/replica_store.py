@@ -77,7 +77,7 @@ def _write_lease(
 ) -> int | None:
     first = insert_into(connection, duty).values(name=name, holder=UNHELD, fence=0, until=now)
     connection.execute(first.on_conflict_do_nothing())
-    # Only a term without a gap goes on: whoever comes back later may remember what is not so any more.
+    # Only a term without a gap keeps its fence. A holder that comes back later may remember outdated facts.
     goes_on = sa.and_(duty.c.holder == holder, duty.c.until > now)
     fence = sa.case((goes_on, duty.c.fence), else_=duty.c.fence + 1)
     taken = (

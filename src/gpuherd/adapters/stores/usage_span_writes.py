@@ -275,9 +275,9 @@ class _FormerSubject(NamedTuple):
 
 
 def _formers(connection: sa.Connection, spans: Sequence[CostSpan]) -> dict[int, _FormerSubject]:
-    """Return whose the spans are that end because the cloud has given the id of their machine to another.
+    """Return the former subjects of spans that end because the cloud reused the id of their machine.
 
-    They stay with whoever had the machine then: nobody pays for what another one has used.
+    These spans stay with the instance that had the machine then: nobody pays for what another has used.
     """
     # guard: what a machine cost stays with its instance when another gets its id
     ended = {it.id: it for it in spans if it.id and it.ended_by == REPLACED}
