@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpuherd import entrypoints
 
-# What happens to a request is counted and traced where it happens; no use case stands in between.
-TELEMETRY = {"Meter", "MetricsPage", "Tracer"}
+# What happens to a request is timed, counted and traced where it happens; no use case stands in between.
+TELEMETRY = {"Clock", "Meter", "MetricsPage", "Tracer"}
 
 
 def imported_ports() -> set[tuple[str, str, str]]:
