@@ -136,7 +136,7 @@ CEILINGS = {
     imports_of_private_parts: 0,
     mutual_imports: 0,
     clever_code: 0,
-    odd_phrases: 38,
+    odd_phrases: 10,
 }
 
 

@@ -55,7 +55,7 @@ class EventPage(ReplyModel):
     last_event_id: str = Field(description="from here a stream can be resumed")
 
 
-# An orphan that no instance has is told in this one too, with other data.
+# This type also reports an orphan that belongs to no instance, with other data.
 ORPHAN_DETECTED = "instance.orphan_detected"
 INSTANCE_EVENT_TYPES = (
     *("instance.created", "instance.waiting", "instance.granted", "instance.starting", "instance.running"),

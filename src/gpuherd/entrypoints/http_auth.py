@@ -67,10 +67,10 @@ SESSION_INTERVAL = timedelta(minutes=1)
 
 
 def may_go_on(request: Request, session_interval: timedelta = SESSION_INTERVAL) -> Callable[[], bool]:
-    """Return what tells, again and again, whether the key is still good, and the session if there is one.
+    """Return a function that checks if the key, and the session if there is one, may still read.
 
-    A session may be signed out of in the very moment in which its reply begins, so it is looked at again
-    after `session_interval`: whoever reads comes back.
+    A user may sign out at the moment when a reply begins. So a reply to a session ends after
+    `session_interval`, and its reader connects again.
     """
     plane, key_id = plane_of(request), caller_of(request).key_id
     session: Session | None = request.scope.get("session")

@@ -49,7 +49,7 @@ class Plane:
     metrics: MetricsPage
     # False before everything runs and as soon as a shutdown begins.
     is_ready: Callable[[], bool]
-    # Everyone on the same database; empty for one who has a file of his own.
+    # All processes on the same database. Empty for a process with its own SQLite file.
     replicas: Callable[[], Sequence[Replica]] = tuple
     # The settings in force, without anything secret.
     settings_shown: Callable[[], Sequence[ShownSetting]] = tuple

@@ -187,11 +187,11 @@ class Services:
     limiters: Mapping[str, RateLimiter]
     waiting_writes: Callable[[], int]
     leadership: Leadership
-    # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
+    # Replicas share the errors of the cloud here. None for a process without replicas.
     replica_flags: Flags | None
     live_replicas: Callable[[], Sequence[Replica]]
-    # The same cloud in lanes of their own, where its calls wait for their turn: for what only watches, and
-    # for what people ask. None where nobody waits.
+    # The same cloud in two more lanes, in which calls wait for their turn: one to watch the cloud, one for
+    # requests of users. None if no call waits.
     watch_cloud: Cloud | None
     browse_cloud: Cloud | None
 

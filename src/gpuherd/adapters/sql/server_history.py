@@ -122,9 +122,10 @@ class ServerHistory:
 
 
 def _skip_event_numbers(driver: Any) -> None:
-    """Let no event have the number of one that was lost: who has heard of that one would never hear of it.
+    """Skip event numbers, so that no new event gets the number of a lost one.
 
-    Done before anybody can write here. If it fails, `bootstrap/open_stores.py` does it a moment later.
+    A client that has read the lost event would never read the new one. This runs before any write here. If
+    it fails, `bootstrap/open_stores.py` does it a moment later.
     """
     try:
         driver.execute(SKIP_EVENT_NUMBERS)

@@ -150,7 +150,7 @@ def build_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Its spans and logs would show bodies and addresses to whoever is configured in the environment.
+        # Its spans and logs would send bodies and addresses to the exporter that the environment names.
         telemetry=NO_TELEMETRY,
     )
     app.state.plane = plane

@@ -209,7 +209,7 @@ class TracingMiddleware:
             if status is not None:
                 span.note("http.response.status_code", status)
             if status == UNAUTHORIZED:
-                # Whoever has no key writes nothing into anybody's traces.
+                # A caller without a key writes nothing into a trace.
                 span.forget()
 
 

@@ -77,7 +77,7 @@ QUEUE_LAG_MAX_S = 30.0
 UP, DOWN = "up", "down"
 
 
-# What is told of a reason without a key.
+# A caller without a key sees only these codes, not the reasons.
 CREATES_BLOCKED, COLLECTOR_BRAKED = "CREATES_BLOCKED", "COLLECTOR_BRAKED"
 
 
@@ -130,17 +130,17 @@ async def health(request: Request) -> Response:
 
 
 def _told(request: Request, code: str, reason: str | None) -> str | None:
-    """Return the reason to those who have a key, and its code to everybody else."""
+    """Return the reason to a caller with a key, and its code to all others."""
     return reason if reason is None or request.scope.get("caller") is not None else code
 
 
 def _by_role(plane: Plane) -> dict[str, int]:
-    """Count the processes on our database by what they do; of one who is alone there is nothing to tell."""
+    """Count the processes on our database by role. Return {} if there are no replicas."""
     return dict(sorted(Counter(it.role for it in plane.replicas()).items()))
 
 
 def _novita(it: ServiceHealth, unbelieved: str | None) -> CloudHealth:
-    # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
+    # A refused key stays refused. The breaker judges all other errors.
     is_up = it.breaker == "CLOSED" and it.cloud_error != KeyRefused.code
     return CloudHealth(
         status=UP if is_up else DOWN,

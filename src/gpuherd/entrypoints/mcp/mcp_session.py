@@ -22,7 +22,7 @@ from gpuherd.client.client_errors import ApiError, GpuherdError
 from gpuherd.contract.instance_models import Instance
 
 TEXT_MAX = 300
-# Of lists and objects, whatever they hold.
+# Limits for all lists and objects.
 ROWS_MAX = 50
 DEPTH_MAX = 8
 

@@ -118,21 +118,21 @@ class AccountGuard:
         return str(report["account"]) if fresh else None
 
 
-# Why no loss is believed.
+# The reason why no loss is believed.
 VANISHING_HELD = "vanishing_held"
 
 
-# Until when a person has confirmed that what is missing is gone.
+# When a user last confirmed that the missing machines are gone.
 LOSS_CONFIRMED_AT = "loss_confirmed_at"
 
 
-# When how many losses were believed lately. In the store: the next one who looks may be another replica.
+# When the last losses were believed, and how many. Stored, because another replica may make the next list.
 LOSSES_BELIEVED = "losses_believed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VanishingBrake:
-    """Judges each list before it is written down; the flag is for people, the next list decides anew."""
+    """Judges each list before it is saved. The flag only informs users: the next list is judged again."""
 
     flags: Flags
     observations: Observations

@@ -101,10 +101,10 @@ class ObserveCloud:
     vanishing: VanishingBrake
     metering: MeterMemory
     breaker_state: Callable[[], str] = lambda: "CLOSED"
-    # Tells when the store has lost what was concluded here.
+    # Reports when the store has lost data that was saved here.
     history: StoreHistory
     leadership: Leadership = field(default_factory=AlwaysLeader)
-    # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
+    # Replicas share the errors of the cloud here. None for a process without replicas.
     flags: Flags | None = None
     tracer: Tracer = field(default_factory=NullTracer)
     # The last list that was written down here.
@@ -125,11 +125,11 @@ class ObserveCloud:
     _known_at_s: float | None = field(default=None, init=False)
     # When we last listed to see whose account it is, while another replica looks.
     _examined_at_s: float | None = field(default=None, init=False)
-    # So many lists in a row could not be had.
+    # How many lists in a row have failed.
     _failed_lists: int = field(default=0, init=False)
-    # What the other replicas were told: what is wrong, and whether the lists fail.
+    # The last report to the other replicas: the error code, and True if the lists fail.
     _published: tuple[str, bool] | None = field(default=None, init=False)
-    # A list that was asked for and has not begun yet: whoever asks meanwhile waits for the same one.
+    # A list that was requested and has not begun yet. All callers until then wait for the same list.
     _next_sync: asyncio.Future[ListResult] | None = field(default=None, init=False)
     _list_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -137,7 +137,7 @@ class ObserveCloud:
         self.history.subscribe(self.forget)
 
     def forget(self) -> None:
-        """Begin anew as at a start, because the store has lost something: look before anything is rented."""
+        """Forget everything, because the store has lost data: a new list comes before the next rental."""
         self._generation += 1
         self.metering.forget()
         self._first_list_id = None
@@ -151,7 +151,7 @@ class ObserveCloud:
         self.latest = None
 
     async def begin(self) -> None:
-        """Take note of which lists were made before this process began."""
+        """Note which lists were made before this process began."""
         await self._read_last_list()
 
     async def has_listed(self) -> bool:
@@ -202,7 +202,7 @@ class ObserveCloud:
         return await self.look()
 
     async def _confirm_account(self) -> None:
-        """See whether our key is of the right account, where another replica looks for all of us."""
+        """Check if our key belongs to the right account, while another replica makes the lists."""
         if await self.account.is_confirmed():
             return
         now_s, last_s = self.clock.boottime(), self._examined_at_s

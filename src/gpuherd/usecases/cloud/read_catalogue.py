@@ -44,11 +44,11 @@ OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
 
 
-# That there is no such template is believed for so long: asking for what is not there must cost nothing.
+# How long a template counts as missing, so that repeated requests for it cost nothing.
 MISSES_TTL_S = 30.0
 
 
-# Whoever has set a limit to the price is not sent to buy with an older list than this.
+# A rental with a price limit never uses an older list than this.
 PRICES_TTL_S = 30.0
 
 

@@ -60,11 +60,11 @@ PLACE_AVOIDED = timedelta(hours=1)
 PLACES_AGE_MAX_S = 10.0
 
 
-# That calls for an offer bring something is believed for so long after the last one that did.
+# The grants of an offer count for this long after the last one.
 GRANTS_REMEMBERED_S = 60.0
 
 
-# So long one who would wait leaves an offer to those who are calling for it.
+# While other calls for an offer run, an instance that can wait is put off for at least this long.
 TURNED_AWAY_MIN = timedelta(seconds=1)
 
 
@@ -75,18 +75,21 @@ _Wanted = dict[tuple[LaunchSpec, bool], frozenset[OfferKey]]
 
 @dataclass
 class _Calls:
-    """The calls for one offer on behalf of those who would wait."""
+    """The calls for one offer that are made for instances that can wait."""
 
     under_way: int = 0
-    # How many have brought something since the last that did not.
+    # How many calls were granted since the last refusal.
     granted: int = 0
     granted_at_s: float = 0.0
-    # How many were told to come again since the last call has ended.
+    # How many instances were put off since the last call ended.
     turned_away: int = 0
 
 
 class CapacityLine:
-    """Who waits, which offers rest, and who may try what. The store keeps it, passes change it here."""
+    """Knows which instances wait, which offers rest, and which instance may try which offer.
+
+    Passes change this state here, and the store keeps it.
+    """
 
     def __init__(
         self,
@@ -163,22 +166,22 @@ class CapacityLine:
         if self._is_shared and self._clock.monotonic() - self._read_at_s > PLACES_AGE_MAX_S:
             await self.refresh()
         now = self._clock.now()
-        # Both ways: after a wall clock that stepped back, it seems to lie in the future.
+        # After the wall clock stepped back, `at` seems to lie in the future.
         return frozenset(key for key, at in self._reclaimed.items() if abs(now - at) < PLACE_AVOIDED)
 
     @contextmanager
     def calling(self, key: OfferKey) -> Iterator[timedelta]:
-        """Say how long one who would wait must leave this offer to others who are just calling for it.
+        """Yield how long an instance that can wait must leave this offer to the calls that run now.
 
-        One call at a time, and one more for each that has brought something lately: where there is stock, a
-        thousand are soon served side by side; where there is none, one call finds out for all.
+        One call may run at a time, and one more for each recent grant. If there is stock, a thousand
+        instances are soon served side by side. If there is none, one call finds out for all.
         """
         calls = self._calls.setdefault(key, _Calls())
         if self._clock.monotonic() - calls.granted_at_s > GRANTS_REMEMBERED_S:
             calls.granted = 0
         # guard: before anybody waits, one call finds out for all
         if calls.under_way > calls.granted:
-            # The more there are, the more seldom each of them asks.
+            # The more instances ask, the longer each of them is put off.
             calls.turned_away += 1
             yield min(TURNED_AWAY_MAX, TURNED_AWAY_MIN + calls.turned_away * TURNED_AWAY_APART)
             return
@@ -209,7 +212,7 @@ class CapacityLine:
         return held
 
     async def place_of(self, it: Instance) -> PlaceInLine | None:
-        """Return the place of one who waits in line; None where there is none, or nobody can tell."""
+        """Return the place of an instance in line. None if it does not wait, or if its place is unknown."""
         if it.start_wait is not None and it.waiting_for is not None:
             return self._place_of_start(it, it.start_wait)
         if not is_in_line(it):
@@ -220,7 +223,7 @@ class CapacityLine:
             return None
 
     def _place_of_start(self, it: Instance, wait: StartWait) -> PlaceInLine:
-        """Return the place of one who waits for the GPUs beside its own disk: nobody else can have those."""
+        """Return the place of an instance that waits for the GPUs beside its disk. No other can take them."""
         rental, now = it.rental, self._clock.now()
         refusal = None
         if rental is not None and wait.refused_at is not None:
@@ -301,13 +304,13 @@ def _takes(offers: Sequence[Offer], regions: Sequence[Region], now: datetime) ->
 log = structlog.get_logger()
 
 
-# Whoever is the first in line is woken so often while something can be tried.
+# The first in line is woken this often while there is an offer to try.
 WAKE_AGAIN_S = 30.0
 
 
 @dataclass
 class WatchCapacity:
-    """Runs every few seconds for the leader, and after each rental of one who waited."""
+    """Runs every few seconds on the leader, and after each rental of an instance that waited."""
 
     line: CapacityLine
     memory: CapacityMemory
@@ -317,7 +320,7 @@ class WatchCapacity:
     _woken_at_s: dict[str, float] = field(default_factory=dict, init=False)
 
     async def __call__(self) -> int:
-        """Learn who waits, and wake whoever may try; return how many."""
+        """Refresh the line, and wake each instance that may try. Return how many."""
         await self.line.refresh()
         if self.line.is_quiet:
             self._woken_at_s.clear()
@@ -327,11 +330,11 @@ class WatchCapacity:
         return await self.wake_heads()
 
     async def wake_heads(self) -> int:
-        """Wake whoever is first in line for what can be tried now; return how many."""
+        """Wake each instance that is first in line for an offer it can try now. Return how many."""
         try:
             heads = await self.line.heads()
         except CloudError as error:
-            # The catalogue is looked at again soon, and who waits has time.
+            # The next pass reads the catalogue again soon, and instances in line have time.
             log.info("capacity.catalogue_unknown", code=error.code)
             return 0
         now_s = self.clock.monotonic()

@@ -112,7 +112,7 @@ class Sentence:
 def tell_timeline(
     instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
 ) -> tuple[Sentence, ...]:
-    """Return all that happened; what went the same way several times in a row is told once."""
+    """Return all that happened. Equal events in a row become one sentence."""
     return tuple(_deduplicated(list(_sentences(instance, events, attempts))))
 
 
@@ -121,7 +121,7 @@ def _sentences(
 ) -> Iterator[Sentence]:
     begun_at = instance.created_at
     found = {it.details.get("attempt") for it in events if it.type == instance_event.MACHINE_FOUND}
-    # What became of an order is told when its choice was.
+    # The end of an attempt follows the sentence about its plan.
     untold = {it.details.get("attempt") for it in events if it.type == instance_event.PLANNED}
     ends = [
         it

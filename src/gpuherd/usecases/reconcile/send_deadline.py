@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.ports.clock_port import Clock
 
-# Half of a short lease. To write an intent down takes milliseconds, so whoever needs longer was stopped.
+# Half of a short lease. Saving an intent takes milliseconds, so a slower process was suspended.
 SEND_WITHIN_S = 5.0
 
 

@@ -290,9 +290,9 @@ def _spell(it: Instance, watch: UseWatch, before: IdleSpell | None, now_s: float
     rule = it.terms.idle
     assert rule is not None, "only what may end by idleness is looked at"
     began = watch.quiet_from or watch.looked_at - rule.window
-    # Of a very long time the samples are further apart than beginnings that are told apart.
+    # Over a very long window the samples are too far apart to tell two beginnings from each other.
     is_beginning_seen = watch.is_beginning_seen and sample_interval(rule) <= TOGETHER
-    # One that was ended and started again is found anew.
+    # An instance that was ended and started again is found again.
     found_s = now_s if before is None or before.has_ended else before.found_s
     counts_for_s = max(HELD_COUNTS.total_seconds(), rule.window_s)
     return IdleSpell(

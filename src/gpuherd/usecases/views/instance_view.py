@@ -300,7 +300,7 @@ def describe_wait(
 
 
 def describe_place(place: PlaceInLine | None) -> dict[str, Any]:
-    """Return the fields that tell of a place in line, all of them empty for one who has none."""
+    """Return the fields that describe a place in line. All are None without a place."""
     return {
         "position": None if place is None else place.ahead + 1,
         "ahead": None if place is None else place.ahead,

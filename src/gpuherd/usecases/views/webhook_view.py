@@ -70,7 +70,7 @@ def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> webh
 
 
 def describe_key_secret(it: ShownKeySecret) -> webhook_models.KeyWebhookSecret:
-    """Return what signs for a key, with the secret for whoever may see it."""
+    """Return how the webhooks of a key are signed, with the secret if the caller may see it."""
     rotated_at = None if it.record is None else it.record.rotated_at
     return webhook_models.KeyWebhookSecret(
         key_id=it.key_id,
