@@ -18,7 +18,7 @@ from proof.replicas.runner import Evidence, Row, our_installation
 from tests.support.webhooks.checker import webhook_violations
 
 KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover", "ledger", "end")
-# PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
+# A worker without a heartbeat is given up about as soon as a lock of an instance.
 TERM_S = max(SHORT_LEASE_TERM, timedelta(seconds=10)).total_seconds()
 TERMS_MAX = 2
 # What has reached its end is asked to end within this, by whoever is there.

@@ -120,7 +120,7 @@ class FailoverCluster(PostgresCluster):
     def wait_until_followed(self) -> None:
         """Wait until the standby has all that the primary has, and has it on its disk.
 
-        PostgreSQL promotes a standby with broken sequences of unlogged tables (PGQueuer's log has one) if
+        PostgreSQL promotes a standby with broken sequences of unlogged tables if
         they are younger than its last checkpoint. Those of a service that has run for minutes are older.
         """
         self._wait_until_replayed()
